@@ -1,0 +1,88 @@
+"""The types a column may have, the same in every source, in Arrow, in Delta and in JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+
+class Kind(StrEnum):
+    INTEGER = "integer"
+    FLOAT = "float"
+    DECIMAL = "decimal"
+    TEXT = "text"
+    BOOLEAN = "boolean"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    BINARY = "binary"
+    UNKNOWN = "unknown"  # a column whose declared type says nothing: no view may use it
+
+
+_ARROW = {
+    Kind.INTEGER: pa.int64(),
+    Kind.FLOAT: pa.float64(),
+    Kind.TEXT: pa.string(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.DATE: pa.date32(),
+    Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    Kind.BINARY: pa.binary(),
+}
+
+
+@dataclass(frozen=True)
+class Type:
+    """A column's type; only decimals have precision and scale."""
+
+    kind: Kind
+    precision: int = 0
+    scale: int = 0
+
+    @property
+    def arrow(self) -> pa.DataType:
+        if self.kind is Kind.DECIMAL:
+            return pa.decimal128(self.precision, self.scale)
+        return _ARROW[self.kind]
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})" if self.kind is Kind.DECIMAL else self.kind.value
+
+
+INTEGER = Type(Kind.INTEGER)
+FLOAT = Type(Kind.FLOAT)
+TEXT = Type(Kind.TEXT)
+BOOLEAN = Type(Kind.BOOLEAN)
+DATE = Type(Kind.DATE)
+TIMESTAMP = Type(Kind.TIMESTAMP)
+BINARY = Type(Kind.BINARY)
+UNKNOWN = Type(Kind.UNKNOWN)
+
+
+def decimal(precision: int, scale: int) -> Type:
+    """The decimal type with that many digits in all, ``scale`` of them behind the point."""
+    return Type(Kind.DECIMAL, precision, scale)
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table of a source as views may use it."""
+
+    source: str
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+    indexed: frozenset[str] = frozenset()  # columns that lead an index: a look-up by them is no scan
+
+    def column(self, name: str) -> Column | None:
+        return next((c for c in self.columns if c.name == name), None)
+
+
+Catalog = dict[tuple[str, str], Relation]
+"""Every relation of every source, by (source, relation)."""

@@ -1,0 +1,97 @@
+"""What can go wrong, split by who must act.
+
+    ViewkeeperError
+    ├── UserError        exit 2   the user must change something
+    │   ├── ConfigError           the configuration file
+    │   ├── ViewError             a view's SQL
+    │   └── UsageError            the command line, or the order of commands
+    └── WorldError       exit 3   the world must change
+        ├── SourceError           a source database (unreachable, altered, restored)
+        ├── KafkaError            the broker or a topic
+        ├── TopicLost             a topic no longer holds what is still needed
+        ├── BadMessage            a message in a topic cannot be used
+        └── WarehouseError        the warehouse's tables
+            └── NegativeCount     a fold found a row deleted more often than it existed
+
+Each error carries one or more problems; a problem prints as ``<place>: <what>; <remedy>``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: where, what, and what to do about it."""
+
+    place: str
+    what: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.what}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+class ViewkeeperError(Exception):
+    """A failure that is reported to the user in one line per problem, without a traceback."""
+
+    exit_code = 3
+
+    def __init__(self, problems: Problem | Iterable[Problem]):
+        self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+    @classmethod
+    def at(cls, place: str, what: str, remedy: str = "") -> Self:
+        return cls(Problem(place, what, remedy))
+
+
+class UserError(ViewkeeperError):
+    exit_code = 2
+
+
+class ConfigError(UserError):
+    pass
+
+
+class ViewError(UserError):
+    pass
+
+
+class UsageError(UserError):
+    pass
+
+
+class WorldError(ViewkeeperError):
+    exit_code = 3
+
+
+class SourceError(WorldError):
+    pass
+
+
+class SourceUnreachable(SourceError):
+    """The source does not answer at the moment; trying again may help."""
+
+
+class KafkaError(WorldError):
+    pass
+
+
+class TopicLost(WorldError):
+    pass
+
+
+class BadMessage(WorldError):
+    pass
+
+
+class WarehouseError(WorldError):
+    pass
+
+
+class NegativeCount(WarehouseError):
+    pass
