@@ -1,0 +1,240 @@
+"""SWEEP (sweep-1997, Figures 3 and 4), batched: every update of a batch sweeps together, each gets its own change.
+
+The change of a view under update U_k is the telescoped sum over the occurrences i that U_k changes:
+
+    ΔV_k = Σ_i  (occurrences left of i, as of k)  ⋈  ΔR_i  ⋈  (occurrences right of i, as of k − 1)
+
+which covers transactions over several relations, self-joins and several relations in one source. A partial row is a
+point: an update number, a signed count, and one row per occurrence visited. A hop asks for the keys of all points at
+once and joins each point with the rows as of its own number (``algebra.timeline``): the paper's compensation
+ΔV − ΔR_j ⋈ TempView, done by interval instead of by subtraction. Promises complete consistency; assumes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from viewkeeper.algebra.bag import COUNT, UPDATE, consolidate, row_codes
+from viewkeeper.algebra.evaluate import evaluate, holds
+from viewkeeper.algebra.expressions import Expr
+from viewkeeper.algebra.timeline import POSITION, UNNUMBERED, Timeline, Window, build, key_codes, match
+from viewkeeper.algebra.view import Hop, Occurrence, View
+from viewkeeper.messages import Answer, Ask
+
+POINTS = 200_000
+"""At most this many partial rows are carried at a time, so that memory stays bounded however large a result is."""
+
+Steps = Generator[Ask | pa.Table, Answer | None, None]
+"""An algorithm: it yields questions and receives answers, and yields pieces of the view's change."""
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The UpdateMessageQueue: per relation the changes that an answer may contain or miss.
+
+    A table holds the used columns of the relation, ``_count``, ``_update`` and ``_position``.
+    """
+
+    changes: Mapping[tuple[str, str], pa.Table] = field(default_factory=dict)
+
+    def of(self, occurrence: Occurrence) -> pa.Table:
+        """The changes that concern an occurrence: its columns, its selection applied."""
+        schema = pa.schema([*occurrence.schema, (COUNT, pa.int64()), (UPDATE, pa.int64()), (POSITION, pa.int64())])
+        table = self.changes.get((occurrence.source, occurrence.relation))
+        if table is None:
+            return schema.empty_table()
+        return select(table.select(schema.names), occurrence.selection)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Partial rows: per point its update number, signed count, and the row it holds in each visited occurrence."""
+
+    number: np.ndarray
+    count: np.ndarray
+    tables: Mapping[int, pa.Table]
+    rows: Mapping[int, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def column(self, occurrence: int, name: str) -> pa.ChunkedArray:
+        return self.tables[occurrence][name].take(pa.array(self.rows[occurrence]))
+
+    def take(self, points: np.ndarray) -> Part:
+        rows = {occurrence: row[points] for occurrence, row in self.rows.items()}
+        return Part(self.number[points], self.count[points], self.tables, rows)
+
+    def where(self, conditions: tuple[Expr, ...]) -> Part:
+        part = self
+        for condition in conditions:
+            kept = holds(condition, part.column, len(part)).to_numpy(zero_copy_only=False)
+            part = part if kept.all() else part.take(np.flatnonzero(kept))
+        return part
+
+    def join(self, occurrence: int, timeline: Timeline, points: np.ndarray, row: np.ndarray) -> Part:
+        part = self.take(points)
+        return Part(
+            part.number,
+            part.count * timeline.count[row],
+            {**self.tables, occurrence: timeline.rows},
+            {**part.rows, occurrence: row},
+        )
+
+
+@dataclass
+class Sweep:
+    """Sweeps one view over a queue; ``on_compensated`` hears of each source whose answer alone would be wrong."""
+
+    view: View
+    queue: Queue
+    points: int = POINTS
+    on_compensated: Callable[[str], None] = lambda source: None
+
+    def starts(self, occurrence: int) -> pa.Table:
+        """ΔR_i: what the numbered updates change in an occurrence, as the view can see it."""
+        table = self.queue.of(self.view.occurrences[occurrence])
+        numbered = pc.less(table[UPDATE], UNNUMBERED)
+        return consolidate(table.filter(numbered).drop_columns([POSITION]))
+
+    def changes(self, updates: range) -> Steps:
+        """The view's change under each of these updates."""
+        for occurrence in range(len(self.view.occurrences)):
+            yield from self.changes_from(occurrence, self.between(self.starts(occurrence), updates))
+
+    @staticmethod
+    def between(starts: pa.Table, updates: range) -> pa.Table:
+        number = starts[UPDATE]
+        inside = pc.and_(pc.greater_equal(number, updates.start), pc.less(number, updates.stop))
+        return starts.filter(inside)
+
+    def changes_from(self, occurrence: int, starts: pa.Table) -> Steps:
+        """The terms of the telescoped sum that start at one occurrence, for these rows of ΔR_i."""
+        for some in _pieces(starts, self.points):
+            part = Part(
+                some[UPDATE].to_numpy(),
+                some[COUNT].to_numpy(),
+                {occurrence: some},
+                {occurrence: np.arange(len(some))},
+            )
+            part = part.where(self.view.decided_at_start(occurrence))
+            yield from self._visit(part, self.view.hops(occurrence))
+
+    def whole(self, number: int) -> Steps:
+        """The view as of an update in full: the same sweep, started from every row of the first occurrence."""
+        first = self.view.occurrences[0]
+        answer = yield _question(first)
+        assert answer is not None
+        window = Window(number, 1)
+        changes, included = self._known(first, answer)
+        nothing_asked = np.zeros(len(answer.rows), np.int64)
+        timeline = build(answer.rows, nothing_asked, changes, np.zeros(len(changes), np.int64), included, window)
+        if timeline.compensated:
+            self.on_compensated(first.source)
+        hops = tuple(replace(hop, inclusive=True) for hop in self.view.hops(0))
+        for low in range(0, len(timeline.rows), self.points):
+            row = np.arange(low, min(low + self.points, len(timeline.rows)))
+            part = Part(np.full(len(row), number), timeline.count[row], {0: timeline.rows}, {0: row})
+            part = part.where(tuple(filter(None, (first.selection, *self.view.decided_at_start(0)))))
+            yield from self._visit(part, hops)
+
+    def _visit(self, part: Part, hops: tuple[Hop, ...]) -> Steps:
+        if len(part) == 0:
+            return
+        if not hops:
+            yield self._output(part)
+            return
+        hop, *rest = hops
+        part, codes, keys = _keys(part, hop)
+        if len(part) == 0:
+            return
+        answer = yield _question(hop.occurrence, hop.key, keys)
+        assert answer is not None
+
+        window = Window.of(part.number)
+        timeline = self._as_of(hop, answer, keys, window)
+        wanted = part.number - window.base - (0 if hop.inclusive else 1)
+        matches = match(timeline, codes, wanted, window)
+        for points, row in matches.slices(self.points):
+            joined = part.join(hop.occurrence.index, timeline, points, row)
+            yield from self._visit(joined.where(hop.residuals), tuple(rest))
+
+    def _as_of(self, hop: Hop, answer: Answer, keys: pa.Table, window: Window) -> Timeline:
+        """The asked rows through all states of the window: the answer, compensated by the queue."""
+        rows = select(answer.rows, hop.occurrence.selection)
+        changes, included = self._known(hop.occurrence, answer)
+        timeline = build(
+            rows, key_codes(keys, rows, hop.key), changes, key_codes(keys, changes, hop.key), included, window
+        )
+        if timeline.compensated:
+            self.on_compensated(hop.occurrence.source)
+        return timeline
+
+    def _known(self, occurrence: Occurrence, answer: Answer) -> tuple[pa.Table, np.ndarray]:
+        """Every change that the answer may contain or miss, and which of them it contains."""
+        changes = self.queue.of(occurrence)
+        included = answer.position.includes(changes[POSITION].to_numpy())
+        if answer.tail is not None and len(answer.tail):
+            tail = select(answer.tail, occurrence.selection)
+            size = len(tail)
+            late = tail.append_column(UPDATE, pa.array(np.full(size, UNNUMBERED)))
+            late = late.append_column(POSITION, pa.array(np.zeros(size, np.int64)))
+            changes = pa.concat_tables([changes, late.select(changes.column_names)])
+            included = np.concatenate([included, np.ones(size, bool)])
+        return changes, included
+
+    def _output(self, part: Part) -> pa.Table:
+        columns = {output.name: evaluate(output.expr, part.column, len(part)) for output in self.view.outputs}
+        return consolidate(pa.table({**columns, COUNT: pa.array(part.count), UPDATE: pa.array(part.number)}))
+
+
+def drive(steps: Steps, ask: Callable[[Ask], Answer]) -> Iterator[pa.Table]:
+    """Runs an algorithm against something that answers at once; gives the pieces of the change as they come."""
+    reply: Answer | None = None
+    while True:
+        try:
+            step = steps.send(reply)
+        except StopIteration:
+            return
+        reply = None
+        if isinstance(step, Ask):
+            reply = ask(step)
+        else:
+            yield step
+
+
+def select(rows: pa.Table, selection: Expr | None) -> pa.Table:
+    """The rows for which a condition on their relation holds."""
+    if selection is None or len(rows) == 0:
+        return rows
+    return rows.filter(holds(selection, lambda _, name: rows[name], len(rows)))
+
+
+def _question(occurrence: Occurrence, key: tuple[str, ...] = (), keys: pa.Table | None = None) -> Ask:
+    columns = tuple(c.name for c in occurrence.columns)
+    return Ask(occurrence.source, occurrence.relation, columns, key, keys, occurrence.selection)
+
+
+def _keys(part: Part, hop: Hop) -> tuple[Part, np.ndarray, pa.Table]:
+    """The points that have a key (NULL joins nothing), the index of each one's key, and the distinct keys, sorted."""
+    names = [str(i) for i in range(len(hop.key))]
+    probes = pa.table([part.column(*probe) for probe in hop.probe], names=names)
+    valid = np.logical_and.reduce([pc.is_valid(column).to_numpy() for column in probes.columns])
+    if not valid.all():
+        part, probes = part.take(np.flatnonzero(valid)), probes.filter(pa.array(valid))
+    _, first, codes = np.unique(row_codes(probes, names), return_index=True, return_inverse=True)
+    distinct = probes.take(pa.array(first))
+    order = pc.sort_indices(distinct, sort_keys=[(name, "ascending") for name in names]).to_numpy()
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return part, rank[codes], distinct.take(pa.array(order)).rename_columns(list(hop.key))
+
+
+def _pieces(table: pa.Table, size: int) -> Iterator[pa.Table]:
+    for low in range(0, len(table), size):
+        yield table.slice(low, size).combine_chunks()

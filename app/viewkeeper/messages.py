@@ -1,0 +1,200 @@
+"""What the stations say to each other and to the world.
+
+The wire formats are pydantic models; the JSON Schemas in ``schemas/`` are generated from them. Questions, answers and
+action lists stay inside the job and carry Arrow tables, so they are plain dataclasses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from viewkeeper.algebra.expressions import Expr
+from viewkeeper.errors import BadMessage
+
+PIECE_BYTES = 500_000
+"""A message that would be larger is sent in pieces."""
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Change(_Wire):
+    """What a transaction did to one row."""
+
+    relation: str
+    op: Literal["insert", "delete", "update"]
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _sides(self) -> Change:
+        wanted = {"insert": (False, True), "delete": (True, False), "update": (True, True)}[self.op]
+        if (self.before is not None, self.after is not None) != wanted:
+            sides = " and ".join(side for side, there in zip(("before", "after"), wanted, strict=True) if there)
+            raise ValueError(f"op {self.op} must carry {sides}")
+        return self
+
+
+class GlobalTransaction(_Wire):
+    """The transaction over several sources that an update is a part of."""
+
+    id: str
+    sources: list[str]
+
+
+class UpdateMessage(_Wire):
+    """Everything one source transaction did (or a piece of it: ``part`` of ``parts``, counted from 1)."""
+
+    source: str
+    txn: str
+    position: int
+    global_txn: GlobalTransaction | None = None
+    changes: list[Change]
+    part: int | None = Field(default=None, ge=1)
+    parts: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _pieces(self) -> UpdateMessage:
+        if (self.part is None) != (self.parts is None) or (self.part or 0) > (self.parts or 0):
+            raise ValueError("part and parts go together, part at most parts")
+        return self
+
+
+class BarrierMessage(_Wire):
+    """Written into a source's log after an answer was read: what came before it in the topic is complete."""
+
+    source: str
+    barrier: str
+
+
+class RowCount(_Wire):
+    row: dict[str, Any]
+    count: int
+
+
+class ViewUpdateMessage(_Wire):
+    """How one update changed a view (or a piece of that change)."""
+
+    view: str
+    update: int
+    source: str
+    txn: str
+    changes: list[RowCount]
+    part: int | None = Field(default=None, ge=1)
+    parts: int | None = Field(default=None, ge=1)
+
+
+class SealMessage(_Wire):
+    """The cut is complete: the view now stands at ``last_update``."""
+
+    view: str
+    sealed: int
+    last_update: int
+    positions: dict[str, str]
+
+
+ORDINAL = "_ordinal"
+"""Column of received changes: which update of the batch they belong to, counted from 0 in delivery order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """U_k before it has its number: everything one source transaction did."""
+
+    source: str
+    txn: str
+    position: int
+    topic: str
+    offset: int
+    timestamp: int
+    changes: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A message that cannot be used: where it stands, what it holds, why it was refused."""
+
+    source: str
+    topic: str
+    offset: int
+    value: bytes | None
+    reason: str
+
+    def error(self) -> BadMessage:
+        return BadMessage.at(
+            f"topic {self.topic} partition 0 offset {self.offset}",
+            self.reason,
+            "set 'bad_messages: quarantine' to go on without it, or load the views again ('viewkeeper init --reload')",
+        )
+
+
+@dataclass(frozen=True)
+class Received:
+    """The updates of a batch in delivery order, their changes per relation, and what was refused."""
+
+    updates: Sequence[Update]
+    changes: Mapping[tuple[str, str], pa.Table]  # used columns, _count, _ordinal
+    rejected: Sequence[Rejected]
+
+
+class SnapshotPosition(Protocol):
+    """Where an answer was read."""
+
+    def includes(self, positions: np.ndarray) -> np.ndarray:
+        """Per update position of the same source: does the answer contain that update?"""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question: the rows of ``relation`` whose ``key`` columns equal one of ``keys``; all rows if keys is None.
+
+    ``selection`` (its column references all mean this relation) may be used by the source to send less: the asker
+    applies it again. Likewise rows whose key was not asked are dropped by the asker, so an answer may hold too much
+    but never too little.
+    """
+
+    source: str
+    relation: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    keys: pa.Table | None = None
+    selection: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows that match a question (the asked columns and ``_count``), with the position they were read at.
+
+    ``tail`` are changes of the relation that the answer contains and that no topic has delivered yet, as a signed
+    bag of the same columns: a source that can read its own log hands them over instead of being waited for.
+    """
+
+    rows: pa.Table
+    position: SnapshotPosition
+    tail: pa.Table | None = None
+
+
+@dataclass(frozen=True)
+class ActionList:
+    """A view's change for a run of updates: tables with the view's columns, ``_count`` and ``_update``."""
+
+    view: str
+    tables: Iterable[pa.Table]
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """The JSON Schema of every message, by file name."""
+    models: dict[str, type[BaseModel]] = {
+        "update": UpdateMessage,
+        "barrier": BarrierMessage,
+        "view-update": ViewUpdateMessage,
+        "seal": SealMessage,
+    }
+    return {f"{name}.schema.json": model.model_json_schema() for name, model in models.items()}
