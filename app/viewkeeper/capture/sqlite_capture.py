@@ -1,0 +1,182 @@
+"""A SQLite database's change log → its topic.
+
+Each read of the log is one read transaction, so what it finds new are whole transactions: it becomes one update, whose
+position is the last log id it contains. A boundary row ends an update.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from viewkeeper.capture.sqlite_triggers import check_schema, install, remove
+from viewkeeper.capture.update_pieces import UpdatePieces, encode_updates
+from viewkeeper.capture.update_topic import Fenced, TooLarge, UpdateTopic
+from viewkeeper.errors import KafkaError, SourceError, SourceUnreachable, ViewkeeperError
+from viewkeeper.managers.sources import sqlite_log as log
+
+_POLL_SECONDS = 0.005
+_FETCH_ROWS = 5_000
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class SqliteCapture:
+    """The capture of one source. ``client`` are the Kafka client's settings, at least ``bootstrap.servers``.
+
+    ``floor`` gives the position of the newest cut: a topic that retention emptied says no longer what was sent, but all
+    that a cut holds was.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        topic: str,
+        client: Mapping[str, Any],
+        floor: Callable[[], int] | None = None,
+    ):
+        self.name = name
+        self.path = path
+        self.place = f"source {name}"
+        self.topic = UpdateTopic(name, topic, client)
+        self.floor = floor
+        self.sent = 0
+        self._schema: int | None = None
+        self._data: int | None = None
+        self._state: log.LogState | None = None
+
+    def install(self, relations: Mapping[str, Collection[str]], reload: bool = False) -> bool:
+        """See ``sqlite_triggers.install``."""
+        return install(self.name, self.path, relations, reload)
+
+    def remove(self) -> None:
+        """Takes the triggers and the log out of the database."""
+        remove(self.name, self.path)
+
+    def prune(self, position: int) -> int:
+        """Deletes the log up to ``position``, which a cut holds; see ``sqlite_log.prune``."""
+        db = log.connect(self.path, self.place)
+        try:
+            return log.prune(db, self.place, position)
+        finally:
+            db.close()
+
+    def run(self, stop: threading.Event) -> None:
+        """Sends every change until ``stop``; waits for a broker or database that is away, raises what waiting cannot mend."""
+        pause = _FIRST_PAUSE
+        while not stop.is_set():
+            try:
+                for _ in self._follow(stop):
+                    pause = _FIRST_PAUSE
+            except (Fenced, TooLarge):
+                raise
+            except (KafkaError, SourceUnreachable) as error:
+                logger.warning("%s; trying again in %.1f s", error, pause)
+                stop.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    # ---- the loop
+
+    def _follow(self, stop: threading.Event) -> Iterator[None]:
+        """One life of the connections; yields after each look at the log that went well."""
+        db = log.connect(self.path, self.place)
+        db.text_factory = _text
+        try:
+            self.topic.open()
+            self._schema = self._data = None
+            with log.reporting(self.place):
+                self.sent = self._start(db)
+            while not stop.is_set():
+                with log.reporting(self.place):
+                    self._step(db)
+                yield
+                stop.wait(_POLL_SECONDS)
+        finally:
+            self.topic.close()
+            db.close()
+
+    def _start(self, db: sqlite3.Connection) -> int:
+        """The position to go on after: the topic's last, or where the log begins for a topic that never had one."""
+        with log.reading(db):
+            state = log.read_state(db, self.place)
+            end = log.last_id(db)
+        last = self.topic.last_position()
+        if last is None:
+            emptied = self.floor is not None and self.topic.was_emptied()
+            last = self.floor() if emptied and self.floor else state.installed
+        if last > end:
+            what = f"its change log ends at {end}, but the topic holds an update at {last}: an older copy of the database?"
+            raise SourceError.at(
+                self.place, what, "put the right database back, or run `viewkeeper init --reload`"
+            )
+        return max(last, state.pruned)  # what was pruned is in a cut, so nobody needs it from the topic
+
+    def _step(self, db: sqlite3.Connection) -> None:
+        """Sends what is new, if anything is."""
+        version = db.execute("PRAGMA data_version").fetchone()[0]
+        if version == self._data:
+            return
+        schema = db.execute("PRAGMA schema_version").fetchone()[0]
+        if schema != self._schema:
+            self._state = check_schema(db, self.place, self.sent)
+            self._schema = schema
+        with log.reading(db):
+            if db.execute("PRAGMA schema_version").fetchone()[0] != self._schema:
+                return  # altered, perhaps by ourselves: look again before anything is sent
+            updates = self._read(db)
+        # The lock is given back first: a slow broker must not hold up the database's writers.
+        self._send(updates)
+        self._data = version
+
+    def _read(self, db: sqlite3.Connection) -> list[UpdatePieces]:
+        assert self._state is not None
+        (columns,) = db.execute("SELECT count(*) FROM pragma_table_info(?)", (log.LOG,)).fetchone()
+        width = (columns - 3) // 2
+        return list(encode_updates(self.name, _log_rows(db, self.sent, width), self._state.tables, width))
+
+    def _send(self, updates: list[UpdatePieces]) -> None:
+        with contextlib.ExitStack() as files:
+            for update in updates:
+                files.enter_context(update.file)
+            for update in updates:
+                self.topic.send(update.messages())
+                self.sent = update.position
+
+
+def _log_rows(db: sqlite3.Connection, since: int, width: int) -> Iterator[tuple[Any, ...]]:
+    names = ", ".join([f"b{i}" for i in range(width)] + [f"a{i}" for i in range(width)])
+    cursor = db.execute(f"SELECT id, relation, op, {names} FROM {log.LOG} WHERE id > ? ORDER BY id", (since,))
+    while rows := cursor.fetchmany(_FETCH_ROWS):
+        yield from rows
+
+
+def _text(stored: bytes) -> str:
+    """Text that is no UTF-8 must not stop capture; the reader sees the replacement."""
+    return stored.decode(errors="replace")
+
+
+def run_capture(captures: Sequence[SqliteCapture], stop: threading.Event) -> None:
+    """Runs several captures, a thread each, until ``stop`` or until one fails; then all end and the failure is raised."""
+    failures: list[ViewkeeperError] = []
+
+    def one(capture: SqliteCapture) -> None:
+        try:
+            capture.run(stop)
+        except ViewkeeperError as error:
+            failures.append(error)
+            stop.set()
+
+    threads = [threading.Thread(target=one, args=(c,), name=f"capture-{c.name}") for c in captures]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():  # a plain join would not let Ctrl-C through
+            thread.join(0.2)
+    if failures:
+        raise failures[0]

@@ -1,0 +1,314 @@
+"""The triggers that fill a table's change log, as SQL.
+
+Inserts, updates and deletes are logged by AFTER triggers. The difficulty is REPLACE (``INSERT OR REPLACE``, ``UPDATE OR
+REPLACE``, ``ON CONFLICT REPLACE``): unless ``recursive_triggers`` is on, it deletes the rows that stand in the way
+without firing a delete trigger. So a BEFORE trigger *notes* every row that conflicts with NEW, as candidates. Law of
+the notes: a note is equal to the row of the same identity in the table, or that row was silently deleted by a
+statement whose AFTER trigger is still to come. It holds because every AFTER trigger brings the notes of its row up
+to date. So when the AFTER trigger of NEW fires, the notes that conflict with NEW and whose row is gone are exactly
+the rows that NEW silently replaced. A note that never counts (OR IGNORE, upserts) stays true, and harmless.
+
+Other programs may run between BEFORE and AFTER: the user's own triggers, and foreign keys' actions. A table that has
+such company is *guarded*: NEW is registered as *pending*, so that a row which begins to conflict with it meanwhile
+is noted as well; and where foreign keys refer to the table, an action may meet NEW under a replaced row's identity
+before NEW's own AFTER trigger, so notes of a performed update are settled by whichever trigger comes first.
+
+An identity is the rowid, or the primary key of a WITHOUT ROWID table. Nothing here may conflict itself: a statement's
+OR clause also governs the statements of the triggers it fires.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from viewkeeper.managers.sources.sqlite_log import LOG, notes_table, pending_table
+from viewkeeper.managers.sources.sqlite_schema import OWN, Table, UniqueKey, quoted
+
+_LITERAL = re.compile(
+    r"\(*\s*(?:[+-]?\s*[\d.]+(?:e[+-]?\d+)?|x?'(?:[^']|'')*'|true|false)\s*\)*", re.IGNORECASE
+)
+_ROW = "_row"  # the captured table inside a trigger's SELECT
+
+
+class TriggerWriter:
+    """Writes the scratch tables and triggers of one captured table."""
+
+    def __init__(self, table: Table, number: int):
+        self.table = table
+        self.number = number
+        self.notes = notes_table(number)
+        self.pending = pending_table(number)
+        self.guarded = bool(table.user_triggers) or table.referenced
+        self.positions = range(len(table.columns))
+        self.keys = self._keys()
+        self.identity = self.keys[0]
+
+    def _keys(self) -> tuple[UniqueKey, ...]:
+        """The identity first; the rowid is written as a key without columns."""
+        if not self.table.without_rowid:
+            return (UniqueKey((), ()), *self.table.unique_keys)
+        primary = self.table.primary_key
+        own = next(
+            key for key in self.table.unique_keys if set(key.positions) == set(primary) and not key.where
+        )
+        return (own, *(key for key in self.table.unique_keys if key != own))
+
+    # ---- what is created
+
+    def statements(self) -> list[str]:
+        """Everything to execute, in order; AFTER triggers last, because SQLite fires the newest first."""
+        return [*self._scratch(), *self._triggers()]
+
+    def _scratch(self) -> list[str]:
+        columns = ", ".join(["rid", *(f"c{i}" for i in self.positions)])
+        old = ", ".join(["orid", *(f"o{i}" for i in self.identity.positions)])
+        tables = [
+            f"CREATE TABLE {self.notes} ({columns})",
+            f"CREATE TABLE {self.pending} (id INTEGER PRIMARY KEY, done, {columns}, {old})",
+        ]
+        for name in (self.notes, self.pending):
+            tables += [
+                f"CREATE INDEX {name}_{i} ON {name} ({self._indexed(key)})" for i, key in enumerate(self.keys)
+            ]
+        return tables
+
+    def _indexed(self, key: UniqueKey) -> str:
+        parts = zip(key.positions, key.collations, strict=True)
+        return ", ".join(f"c{i} COLLATE {quoted(collation)}" for i, collation in parts) or "rid"
+
+    def _triggers(self) -> list[str]:
+        moved = "" if self.table.referenced else self._key_moved()
+        return [
+            self._trigger("BEFORE", "INSERT", self._before("INSERT")),
+            self._trigger("BEFORE", "UPDATE", self._before("UPDATE"), moved),
+            self._trigger("BEFORE", "DELETE", self._before_delete()),
+            self._trigger("AFTER", "DELETE", self._after_delete()),
+            self._trigger("AFTER", "INSERT", self._after("INSERT")),
+            self._trigger("AFTER", "UPDATE", self._after("UPDATE")),
+        ]
+
+    def _trigger(self, when: str, event: str, body: list[str], condition: str = "") -> str:
+        name = f"{OWN}{self.number}_{when}_{event}".lower()
+        steps = "".join(f"  {step};\n" for step in body)
+        head = f"CREATE TRIGGER {name} {when} {event} ON {quoted(self.table.name)}"
+        return f"{head}{f' WHEN {condition}' if condition else ''} BEGIN\n{steps}END"
+
+    # ---- the triggers' steps
+
+    def _before(self, event: str) -> list[str]:
+        steps = self._settle_performed()
+        if self.guarded:
+            steps.append(self._register(event))
+        else:
+            steps += [
+                f"DELETE FROM {self.notes} WHERE {self._match(key, self.notes, self._coming)}"
+                for key in self.keys
+            ]
+        return steps + [self._note_candidates(key, event) for key in self.keys]
+
+    def _after(self, event: str) -> list[str]:
+        steps = self._settle_replaced(event)
+        if self.guarded:
+            steps.append(self._unregister())
+        if event == "UPDATE":
+            left = f"({self._same('OLD', 'NEW')} OR NOT {self._exists('OLD')})"
+            steps.append(f"DELETE FROM {self.notes} WHERE {self._same(self.notes, 'OLD')} AND {left}")
+        if self.guarded and event == "UPDATE":
+            steps.append(
+                f"DELETE FROM {self.pending} WHERE {self._same_old('OLD')} AND NOT ({self._same('OLD', 'NEW')})"
+            )
+        if self.guarded:
+            steps.append(self._note_if_pending())
+        return [*steps, self._log_insert() if event == "INSERT" else self._log_update()]
+
+    def _before_delete(self) -> list[str]:
+        """A row that is deleted aloud is no candidate any more; AFTER DELETE would come too late to say so.
+
+        Foreign keys act, and fire triggers, between the row's end and its AFTER DELETE trigger.
+        """
+        return [*self._settle_performed(), f"DELETE FROM {self.notes} WHERE {self._same(self.notes, 'OLD')}"]
+
+    def _after_delete(self) -> list[str]:
+        steps = self._settle_abandoned()
+        if self.guarded:
+            steps.append(f"DELETE FROM {self.pending} WHERE {self._same_old('OLD')}")
+        before = ", ".join(f"b{i}" for i in self.positions)
+        values = ", ".join(self._column("OLD", i) for i in self.positions)
+        return [*steps, f"INSERT INTO {LOG} (relation, op, {before}) VALUES ({self._name}, 'delete', {values})"]
+
+    def _note_candidates(self, key: UniqueKey, event: str) -> str:
+        """Notes the rows that NEW conflicts with by ``key`` and that have no note yet."""
+        conditions = [self._match(key, _ROW, self._coming)]
+        if key.where:
+            conditions.append(f"({key.where})")
+        if event == "UPDATE":
+            conditions.append(f"NOT ({self._same(_ROW, 'OLD')})")
+        conditions.append(f"NOT EXISTS (SELECT 1 FROM {self.notes} WHERE {self._same(self.notes, _ROW)})")
+        values = ", ".join([self._rid(_ROW), *(self._column(_ROW, i) for i in self.positions)])
+        return (
+            f"INSERT INTO {self.notes} SELECT {values} FROM {quoted(self.table.name)} AS {_ROW} "
+            f"WHERE {' AND '.join(conditions)}"
+        )
+
+    def _note_if_pending(self) -> str:
+        """Notes the row just written if a statement that is still under way conflicts with it."""
+        values = ", ".join([self._rid("NEW"), *(self._column("NEW", i) for i in self.positions)])
+        return (
+            f"INSERT INTO {self.notes} SELECT {values} "
+            f"WHERE EXISTS (SELECT 1 FROM {self.pending} WHERE done IS NULL AND ({self._conflict(self.pending)})) "
+            f"AND NOT EXISTS (SELECT 1 FROM {self.notes} WHERE {self._same(self.notes, 'NEW')})"
+        )
+
+    def _register(self, event: str) -> str:
+        names = ["rid", *(f"c{i}" for i in self.positions)]
+        values = [self._rid("NEW"), *(self._coming(i) for i in self.positions)]
+        if event == "UPDATE":
+            names += ["orid", *(f"o{i}" for i in self.identity.positions)]
+            values += [self._rid("OLD"), *(self._column("OLD", i) for i in self.identity.positions)]
+        return f"INSERT INTO {self.pending} ({', '.join(names)}) VALUES ({', '.join(values)})"
+
+    def _unregister(self) -> str:
+        """Removes what NEW registered, and all that was registered inside it: none of that is under way any more."""
+        unique = sorted({i for key in self.keys for i in key.positions})
+        same = [f"(c{i} IS {self._column('NEW', i)} COLLATE BINARY OR c{i} IS NULL)" for i in unique]
+        if not self.table.without_rowid:
+            same.append(f"rid IN ({self._rid('NEW')}, -1)")
+        newest = f"SELECT max(id) FROM {self.pending} WHERE {' AND '.join(same)}"
+        return f"DELETE FROM {self.pending} WHERE id >= ({newest})"
+
+    def _settle_replaced(self, event: str) -> list[str]:
+        """Logs, as deleted, the noted rows that NEW silently replaced."""
+        gone = f"({self._same(self.notes, 'NEW')} OR NOT {self._exists(self.notes)})"
+        condition = f"({self._conflict(self.notes)}) AND {gone}"
+        if event == "UPDATE":
+            condition += f" AND NOT ({self._same(self.notes, 'OLD')})"
+        steps = [self._log_notes(condition), f"DELETE FROM {self.notes} WHERE {condition}"]
+        if self.table.referenced:
+            # An update whose own row was replaced is never performed; it must not look as if it had been.
+            lost = f"EXISTS (SELECT 1 FROM {self.notes} WHERE {self._same_old(self.notes)} AND {condition})"
+            steps.insert(0, f"DELETE FROM {self.pending} WHERE {lost}")
+        return steps
+
+    def _settle_performed(self) -> list[str]:
+        """Settles the note under the identity that a performed update took over, before anyone mistakes NEW for it."""
+        if not self.table.referenced:
+            return []
+        old_row = " AND ".join(
+            f"{self._column(_ROW, i)} = {self.pending}.o{i} COLLATE {quoted(c)}"
+            for i, c in zip(self.identity.positions, self.identity.collations, strict=True)
+        )
+        old_row = old_row or f"{self._rid(_ROW)} = {self.pending}.orid"
+        performed = (
+            f"{self.pending}.done IS NULL AND {self._old_known()} AND NOT ({self._same_old(self.pending)}) "
+            f"AND NOT EXISTS (SELECT 1 FROM {quoted(self.table.name)} AS {_ROW} WHERE {old_row})"
+        )
+        taken = f"EXISTS (SELECT 1 FROM {self.pending} WHERE {performed} AND {self._same(self.notes, self.pending)})"
+        return [
+            self._log_notes(taken),
+            f"DELETE FROM {self.notes} WHERE {taken}",
+            f"UPDATE {self.pending} SET done = 1 WHERE {performed}",
+        ]
+
+    def _settle_abandoned(self) -> list[str]:
+        """OLD was about to be updated, and what that update replaced took OLD along: it will never be performed."""
+        if not self.table.referenced:
+            return []
+        abandoned = (
+            f"EXISTS (SELECT 1 FROM {self.pending} WHERE done IS NULL AND {self._same_old('OLD')}) "
+            f"AND NOT ({self._same(self.notes, 'OLD')}) AND NOT {self._exists(self.notes)}"
+        )
+        return [self._log_notes(abandoned), f"DELETE FROM {self.notes} WHERE {abandoned}"]
+
+    # ---- writing the log
+
+    @property
+    def _name(self) -> str:
+        return "'" + self.table.name.replace("'", "''") + "'"
+
+    def _log_insert(self) -> str:
+        after = ", ".join(f"a{i}" for i in self.positions)
+        values = ", ".join(self._column("NEW", i) for i in self.positions)
+        return f"INSERT INTO {LOG} (relation, op, {after}) VALUES ({self._name}, 'insert', {values})"
+
+    def _log_update(self) -> str:
+        names = ", ".join([*(f"b{i}" for i in self.positions), *(f"a{i}" for i in self.positions)])
+        values = ", ".join(self._column(row, i) for row in ("OLD", "NEW") for i in self.positions)
+        return f"INSERT INTO {LOG} (relation, op, {names}) VALUES ({self._name}, 'update', {values})"
+
+    def _log_notes(self, condition: str) -> str:
+        before = ", ".join(f"b{i}" for i in self.positions)
+        values = ", ".join(f"c{i}" for i in self.positions)
+        return (
+            f"INSERT INTO {LOG} (relation, op, {before}) "
+            f"SELECT {self._name}, 'delete', {values} FROM {self.notes} WHERE {condition}"
+        )
+
+    # ---- conditions
+
+    def _column(self, row: str, position: int) -> str:
+        if row in (self.notes, self.pending):
+            return f"{row}.c{position}"
+        return f"{row}.{quoted(self.table.columns[position].name)}"
+
+    def _rid(self, row: str) -> str:
+        if self.table.rowid_name is None:
+            return "NULL"
+        return f"{row}.rid" if row in (self.notes, self.pending) else f"{row}.{quoted(self.table.rowid_name)}"
+
+    def _coming(self, position: int) -> str:
+        """NEW's value as REPLACE may change it: NULL in a NOT NULL column becomes the default."""
+        column = self.table.columns[position]
+        value = self._column("NEW", position)
+        if column.not_null and column.default and _LITERAL.fullmatch(column.default):
+            return f"coalesce({value}, {column.default})"
+        return value
+
+    def _match(self, key: UniqueKey, row: str, new: Callable[[int], str]) -> str:
+        """Does ``row`` conflict with NEW by ``key``? (A partial key's condition is the caller's.)"""
+        if not key.positions:
+            return f"{self._rid(row)} = {self._rid('NEW')}"
+        parts = []
+        for i, collation in zip(key.positions, key.collations, strict=True):
+            equal = f"{self._column(row, i)} = {new(i)} COLLATE {quoted(collation)}"
+            column = self.table.columns[i]
+            computed = column.not_null and column.default and not _LITERAL.fullmatch(column.default)
+            open_value = self._column(self.pending if row == self.pending else "NEW", i)
+            parts.append(f"({equal} OR {open_value} IS NULL)" if computed else equal)
+        return " AND ".join(parts)
+
+    def _conflict(self, row: str) -> str:
+        """Does ``row`` (a note, or something pending) conflict with NEW as it was written, by any key?"""
+        return " OR ".join(f"({self._match(k, row, lambda i: self._column('NEW', i))})" for k in self.keys)
+
+    def _same(self, left: str, right: str) -> str:
+        """Have two rows the same identity?"""
+        pairs = zip(self.identity.positions, self.identity.collations, strict=True)
+        parts = [f"{self._column(left, i)} = {self._column(right, i)} COLLATE {quoted(c)}" for i, c in pairs]
+        return " AND ".join(parts) or f"{self._rid(left)} = {self._rid(right)}"
+
+    def _same_old(self, row: str) -> str:
+        """Is ``row`` the one that a pending update is about to change?"""
+        pairs = zip(self.identity.positions, self.identity.collations, strict=True)
+        parts = [f"{self.pending}.o{i} = {self._column(row, i)} COLLATE {quoted(c)}" for i, c in pairs]
+        return " AND ".join(parts) or f"{self.pending}.orid = {self._rid(row)}"
+
+    def _old_known(self) -> str:
+        names = [f"o{i}" for i in self.identity.positions] or ["orid"]
+        return " AND ".join(f"{self.pending}.{name} IS NOT NULL" for name in names)
+
+    def _exists(self, row: str) -> str:
+        return f"EXISTS (SELECT 1 FROM {quoted(self.table.name)} AS {_ROW} WHERE {self._same(_ROW, row)})"
+
+    def _key_moved(self) -> str:
+        """Did an update change anything that can conflict? If not, there is nothing to note."""
+        if any(key.where for key in self.keys):
+            return ""  # a row also begins to conflict by entering a partial index
+        unique = sorted({i for key in self.keys for i in key.positions})
+        parts = [
+            f"OLD.{q} IS NOT NEW.{q} COLLATE BINARY"
+            for q in (quoted(self.table.columns[i].name) for i in unique)
+        ]
+        if not self.table.without_rowid:
+            parts.append(f"{self._rid('OLD')} <> {self._rid('NEW')}")
+        return " OR ".join(parts)

@@ -1,0 +1,137 @@
+"""From log rows to update messages: JSON, cut into pieces that Kafka takes, whatever the update's size."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+import orjson
+
+from viewkeeper.algebra.types import Type
+from viewkeeper.managers.sources.sqlite_log import Captured, Layout
+from viewkeeper.managers.sources.sqlite_values import Misfit, json_value, natural_json
+from viewkeeper.messages import PIECE_BYTES
+
+_IN_MEMORY = 16 * PIECE_BYTES
+_ENVELOPE = 300  # more than the fields around the changes take
+
+
+@dataclass(frozen=True)
+class UpdatePieces:
+    """One update, encoded: the pieces' changes lie in a file (in memory while they are few)."""
+
+    source: str
+    position: int
+    file: IO[bytes]
+    sizes: tuple[int, ...]
+
+    def messages(self) -> Iterator[bytes]:
+        """The update's messages, in order."""
+        self.file.seek(0)
+        parts = len(self.sizes)
+        head = {
+            "source": self.source,
+            "txn": str(self.position),
+            "position": self.position,
+            "global_txn": None,
+        }
+        start = orjson.dumps(head)[:-1]
+        for part, size in enumerate(self.sizes, 1):
+            end = b"]}" if parts == 1 else b'],"part":%d,"parts":%d}' % (part, parts)
+            yield b'%b,"changes":[%b%b' % (start, self.file.read(size), end)
+
+
+def encode_updates(
+    source: str, rows: Iterable[tuple[Any, ...]], tables: Mapping[str, Captured], width: int
+) -> Iterator[UpdatePieces]:
+    """Log rows (id, relation, op, before…, after…, ``width`` columns each) as updates: one per stretch between boundaries."""
+    encoder = _Encoder(tables, width)
+    spool = _Spool(source)
+    for row in rows:
+        if row[2] == "boundary":
+            if update := spool.take():
+                yield update
+        else:
+            spool.add(row[0], encoder.change(row))
+    if update := spool.take():
+        yield update
+
+
+class _Spool:
+    """Collects encoded changes until the update is complete."""
+
+    def __init__(self, source: str):
+        self.source = source
+        self._reset()
+
+    def _reset(self) -> None:
+        self._position = 0
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115, closed with the update
+        self._sizes: list[int] = []
+        self._changes: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, position: int, change: bytes) -> None:
+        if self._changes and self._bytes + len(change) + _ENVELOPE + len(self.source) * 2 > PIECE_BYTES:
+            self._flush()
+        self._position = position
+        self._changes.append(change)
+        self._bytes += len(change) + 1
+
+    def take(self) -> UpdatePieces | None:
+        """The update collected so far, if there is one; then a new one begins."""
+        self._flush()
+        update = UpdatePieces(self.source, self._position, self._file, tuple(self._sizes))
+        self._reset()
+        return update if update.sizes else None
+
+    def _flush(self) -> None:
+        if self._changes:
+            self._sizes.append(self._file.write(b",".join(self._changes)))
+            self._changes, self._bytes = [], 0
+
+
+_Field = tuple[str, int, Callable[[Any], Any]]
+
+
+class _Encoder:
+    """Log rows → JSON of one change."""
+
+    def __init__(self, tables: Mapping[str, Captured], width: int):
+        self.tables = tables
+        self.width = width
+        self._fields: dict[tuple[str, int], list[_Field]] = {}
+
+    def change(self, row: tuple[Any, ...]) -> bytes:
+        id, relation, op = row[:3]
+        captured = self.tables[relation]
+        layout = captured.layout_at(id)
+        fields = self._fields.get((relation, layout.since))
+        if fields is None:
+            fields = self._fields[relation, layout.since] = _fields(captured, layout)
+        change: dict[str, Any] = {"relation": relation, "op": op}
+        if op != "insert":
+            change["before"] = {name: convert(row[3 + i]) for name, i, convert in fields}
+        if op != "delete":
+            change["after"] = {name: convert(row[3 + self.width + i]) for name, i, convert in fields}
+        return orjson.dumps(change)
+
+
+def _fields(captured: Captured, layout: Layout) -> list[_Field]:
+    return [
+        (name, i, _converter(layout.type(i)) if name in captured.used else natural_json)
+        for i, (name, _) in enumerate(layout.columns)
+    ]
+
+
+def _converter(type: Type) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        try:
+            return json_value(value, type)
+        except Misfit:
+            # The reader finds it, at a place that can be named and set aside; capture must not stop for ever.
+            return natural_json(value)
+
+    return convert

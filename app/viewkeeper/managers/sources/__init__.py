@@ -1,0 +1,41 @@
+"""Sources: the way back, from questions to positioned answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from viewkeeper.algebra.types import Relation
+from viewkeeper.messages import Answer, Ask
+
+
+class Source(Protocol):
+    """One autonomous database. Implementations pickle (Spark's workers ask too) and connect on first use."""
+
+    name: str
+
+    def describe(self, relations: Iterable[str] | None = None) -> dict[str, Relation]:
+        """The relations as they are declared now: all, or just the named ones that exist."""
+
+    def freeze(self, delivered: str | None, hold: bool = False) -> Any:
+        """A snapshot that every later ``ask`` refers to; it pickles.
+
+        ``delivered`` is the position up to which the caller has every update. None asks for a fresh start: the
+        snapshot then carries a position that no later update straddles. ``hold`` keeps what the source must
+        remember for this snapshot until ``release``, for callers that are not the job.
+        """
+
+    def position(self, snapshot: Any) -> str:
+        """The position that a load from this snapshot stands at."""
+
+    def ask(self, ask: Ask, snapshot: Any) -> Answer:
+        """Answers in one short read; the answer states its own position."""
+
+    def release(self, snapshot: Any) -> None:
+        """Ends the snapshot."""
+
+    def last_change(self) -> str:
+        """The position of the newest committed change of a captured relation."""
+
+    def reached(self, position: str, target: str) -> bool:
+        """Whether a source that stands at ``position`` has delivered everything up to ``target``."""

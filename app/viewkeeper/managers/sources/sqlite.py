@@ -1,0 +1,301 @@
+"""A SQLite database as a source: questions become one short read transaction each.
+
+SQLite holds no snapshot for us (a held read lock would stop the writers in journal mode ``delete``). Instead every
+answer carries the log's last id as its position, and the log rows past the last delivered one as its ``tail``: they
+are read in the same transaction, so answer − tail is the relation as of the delivered position.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from viewkeeper.algebra.bag import COUNT
+from viewkeeper.algebra.types import Kind, Relation, Type
+from viewkeeper.errors import SourceError
+from viewkeeper.managers.sources import sqlite_log as log
+from viewkeeper.managers.sources.sqlite_schema import Table, quoted, read_table, table_names
+from viewkeeper.managers.sources.sqlite_spool import gather
+from viewkeeper.managers.sources.sqlite_values import Misfit, arrow_column
+from viewkeeper.managers.sources.sqlite_watch import used_problems
+from viewkeeper.messages import Answer, Ask
+
+_FETCH_ROWS = 20_000
+_KEYS_AT_ONCE = 5_000
+_VARIABLES = 30_000  # SQLite allows 32,766 in one statement
+_CACHE_KIB = 32_000
+
+_PUSHABLE = {Kind.INTEGER, Kind.TEXT, Kind.FLOAT, Kind.BOOLEAN, Kind.DATE, Kind.BINARY}
+"""Types whose equal values have one stored form; decimals and timestamps have many, so their relation is read whole."""
+
+
+@dataclass(frozen=True)
+class SqliteSnapshot:
+    """Updates up to ``since`` were delivered; ``hold`` names the hold that keeps the log past it."""
+
+    since: int
+    hold: str | None = None
+
+
+@dataclass(frozen=True)
+class LogPosition:
+    """An answer contains exactly the updates up to this log id."""
+
+    id: int
+
+    def includes(self, positions: np.ndarray) -> np.ndarray:
+        return np.asarray(positions <= self.id)
+
+
+@dataclass
+class _Session:
+    """A connection of one thread, with what it knows of the schema it saw last."""
+
+    db: sqlite3.Connection
+    pid: int
+    schema: int | None = None
+    state: log.LogState | None = None
+    tables: dict[str, Table] | None = None
+
+
+class SqliteSource:
+    """The ``Source`` for ``kind: sqlite``; one connection per thread and process, made on first use."""
+
+    def __init__(self, name: str, path: str):
+        self.name = name
+        self.path = path
+        self._local = threading.local()
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"name": self.name, "path": self.path}
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def place(self) -> str:
+        return f"source {self.name}"
+
+    def describe(self, relations: Iterable[str] | None = None) -> dict[str, Relation]:
+        """The relations as they are declared now: all, or just the named ones that exist."""
+        session = self._session()
+        with log.reporting(self.place), log.reading(session.db):
+            wanted = None if relations is None else set(relations)
+            names = [n for n in table_names(session.db) if wanted is None or n in wanted]
+            tables = [table for name in names if (table := read_table(session.db, name))]
+            return {table.name: table.relation(self.name) for table in tables}
+
+    def freeze(self, delivered: str | None, hold: bool = False) -> SqliteSnapshot:
+        """A snapshot at the delivered position; without one, at a boundary written now."""
+        db = self._session().db
+        if delivered is not None and not hold:
+            return SqliteSnapshot(int(delivered))
+        with log.reporting(self.place), log.writing(db):
+            state = log.read_state(db, self.place)
+            since = log.write_boundary(db) if delivered is None else int(delivered)
+            self._require_log(since, log.last_id(db), state.pruned)
+            return SqliteSnapshot(since, log.hold(db, since) if hold else None)
+
+    def position(self, snapshot: SqliteSnapshot) -> str:
+        return str(snapshot.since)
+
+    def release(self, snapshot: SqliteSnapshot) -> None:
+        if snapshot.hold:
+            db = self._session().db
+            with log.reporting(self.place), log.writing(db):
+                log.release_hold(db, snapshot.hold)
+
+    def reached(self, position: str, target: str) -> bool:
+        return int(position) >= int(target)
+
+    def last_change(self) -> str:
+        db = self._session().db
+        with log.reporting(self.place), log.reading(db):
+            return str(log.last_change(db, log.read_state(db, self.place)))
+
+    def ask(self, ask: Ask, snapshot: SqliteSnapshot) -> Answer:
+        """Answers in one read transaction; raises ``SnapshotLost`` when the log no longer reaches back."""
+        session = self._session()
+        with log.reporting(self.place), log.reading(session.db):
+            state = self._watched(session)
+            position = log.last_id(session.db)
+            self._require_log(snapshot.since, position, state.pruned)
+            table = self._table(session, ask.relation)
+            types = self._types(table, ask.columns)
+            rows = gather(self._arrow(ask, types, self._rows(session.db, ask, table)), _schema(types))
+            tail = self._tail(session.db, ask, types, state, snapshot.since)
+        return Answer(_counted(rows), LogPosition(position), tail)
+
+    # ---- connection and schema
+
+    def _session(self) -> _Session:
+        """This thread's connection; a forked child makes its own, because SQLite's must not cross a fork."""
+        session: _Session | None = getattr(self._local, "session", None)
+        if session is None or session.pid != os.getpid():
+            db = log.connect(self.path, self.place)
+            db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            session = self._local.session = _Session(db, os.getpid())
+        return session
+
+    def _watched(self, session: _Session) -> log.LogState:
+        """The log's state; when the schema changed, first a look whether the log can still be trusted."""
+        version = session.db.execute("PRAGMA schema_version").fetchone()[0]
+        state = log.read_state(session.db, self.place)
+        if version != session.schema:
+            if problems := used_problems(session.db, state):
+                raise SourceError.at(self.place, problems[0])
+            session.schema, session.tables = version, {}
+        return state
+
+    def _table(self, session: _Session, relation: str) -> Table:
+        assert session.tables is not None
+        if relation not in session.tables:
+            table = read_table(session.db, relation)
+            if table is None:
+                raise SourceError.at(self.place, f"there is no table {relation}")
+            session.tables[relation] = table
+        return session.tables[relation]
+
+    def _types(self, table: Table, columns: Iterable[str]) -> dict[str, Type]:
+        found = {c.name: c.type for c in table.columns}
+        for name in columns:
+            if name not in found or found[name].kind is Kind.UNKNOWN:
+                raise SourceError.at(f"{self.place}: {table.name}", f"has no usable column {name}")
+        return {name: found[name] for name in columns}
+
+    def _require_log(self, since: int, position: int, pruned: int) -> None:
+        if position < since:
+            what = f"its change log ends at {position}, before {since}, which was delivered: an older copy of the database?"
+            raise SourceError.at(
+                self.place, what, "put the right database back, or run `viewkeeper init --reload`"
+            )
+        if pruned > since:
+            raise log.SnapshotLost.at(self.place, f"its change log was pruned up to {pruned}, past {since}")
+
+    # ---- reading
+
+    def _rows(self, db: sqlite3.Connection, ask: Ask, table: Table) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows to answer with; all of them where SQLite cannot compare (a collation that only its programs know)."""
+        columns = ", ".join(f"_t.{quoted(name)}" for name in ask.columns) or "NULL"
+        whole = f"SELECT {columns} FROM {quoted(table.name)} AS _t"
+        try:
+            yield from self._matching_rows(db, ask, table, columns, whole)
+        except sqlite3.OperationalError as error:
+            if "no such collation sequence" not in str(error):
+                raise
+            yield from _chunks(db.execute(whole))
+
+    def _matching_rows(
+        self, db: sqlite3.Connection, ask: Ask, table: Table, columns: str, whole: str
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        kept, parameters = self._selection(ask)
+        if ask.keys is None or not self._pushes_keys(ask, table):
+            yield from _chunks(db.execute(f"{whole} WHERE {kept}" if kept else whole, parameters))
+            return
+        names = [f"k{i}" for i in range(len(ask.key))]
+        equal = " AND ".join(f"_t.{quoted(c)} = _k.{k}" for c, k in zip(ask.key, names, strict=True))
+        for keys in self._key_chunks(ask):
+            row = f"({', '.join('?' * len(names))})"
+            bound = ", ".join([row] * (len(keys) // len(names)))
+            # CROSS JOIN keeps the keys outside, so that the table is looked up and not scanned.
+            sql = (
+                f"WITH _k({', '.join(names)}) AS (VALUES {bound}) SELECT {columns} FROM _k CROSS JOIN "
+                f"{quoted(table.name)} AS _t WHERE {equal}{f' AND {kept}' if kept else ''}"
+            )
+            yield from _chunks(db.execute(sql, [*keys, *parameters]))
+
+    def _selection(self, ask: Ask) -> tuple[str, list[Any]]:
+        certain = None
+        if ask.selection is not None:
+            from viewkeeper.managers.sources.sqlite_pushdown import certain_sql
+
+            certain = certain_sql(ask.selection, lambda column: f"_t.{quoted(column)}")
+        return ("", []) if certain is None else (f"({certain[0]})", list(certain[1]))
+
+    def _pushes_keys(self, ask: Ask, table: Table) -> bool:
+        """May SQLite compare the keys? Its equality may be looser than ours, never stricter."""
+        types = self._types(table, ask.key)
+        return all(type.kind in _PUSHABLE for type in types.values())
+
+    def _key_chunks(self, ask: Ask) -> Iterator[list[Any]]:
+        """The keys, sorted, as flat lists of parameters; keys with a NULL join nothing and are left out."""
+        assert ask.keys is not None
+        keys = ask.keys.select(list(ask.key)).drop_null()
+        keys = keys.sort_by([(name, "ascending") for name in ask.key])
+        step = min(_KEYS_AT_ONCE, _VARIABLES // max(len(ask.key), 1))
+        for start in range(0, len(keys), step):
+            columns = [_bindable(column) for column in keys.slice(start, step).columns]
+            yield (
+                columns[0]
+                if len(columns) == 1
+                else [value for row in zip(*columns, strict=True) for value in row]
+            )
+
+    def _tail(
+        self, db: sqlite3.Connection, ask: Ask, types: dict[str, Type], state: log.LogState, since: int
+    ) -> pa.Table | None:
+        captured = state.tables.get(ask.relation)
+        if captured is None or not captured.active:
+            raise SourceError.at(self.place, f"table {ask.relation} is not captured", "run `viewkeeper init`")
+        places = [
+            next((i for i, (c, _) in enumerate(captured.layout.columns) if c == name), None)
+            for name in ask.columns
+        ]
+        if None in places:
+            raise SourceError.at(self.place, f"{ask.relation} was altered", "start `viewkeeper capture`")
+        sides = [", ".join([f"{side}{i}" for i in places]) or "NULL" for side in ("b", "a")]
+        queries = [
+            f"SELECT {columns} FROM {log.LOG} WHERE id > ? AND relation = ? AND op IN (?, 'update')"
+            for columns in sides
+        ]
+        tables = []
+        for query, op, count in zip(queries, ("delete", "insert"), (-1, 1), strict=True):
+            chunks = _chunks(db.execute(query, (since, ask.relation, op)))
+            tables.append(_counted(gather(self._arrow(ask, types, chunks), _schema(types)), count))
+        return pa.concat_tables(tables)
+
+    def _arrow(
+        self, ask: Ask, types: dict[str, Type], chunks: Iterable[list[tuple[Any, ...]]]
+    ) -> Iterator[pa.RecordBatch]:
+        schema = _schema(types)
+        for rows in chunks:
+            if not types:
+                yield pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+                continue
+            arrays = []
+            for values, (name, type) in zip(zip(*rows, strict=True), types.items(), strict=True):
+                try:
+                    arrays.append(arrow_column(values, type))
+                except Misfit as misfit:
+                    raise SourceError.at(f"{self.place}: {ask.relation}.{name}", str(misfit)) from misfit
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _schema(types: dict[str, Type]) -> pa.Schema:
+    return pa.schema([(name, type.arrow) for name, type in types.items()])
+
+
+def _counted(rows: pa.Table, count: int = 1) -> pa.Table:
+    return rows.append_column(COUNT, pa.array(np.full(len(rows), count, np.int64)))
+
+
+def _chunks(cursor: sqlite3.Cursor) -> Iterator[list[tuple[Any, ...]]]:
+    while rows := cursor.fetchmany(_FETCH_ROWS):
+        yield rows
+
+
+def _bindable(column: pa.ChunkedArray) -> list[Any]:
+    """Key values as SQLite stores them."""
+    if pa.types.is_date(column.type):
+        return [value.isoformat() for value in column.to_pylist()]
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int64())
+    values: list[Any] = column.to_pylist()
+    return values
