@@ -1,0 +1,1 @@
+"""Benchmarks: figures with ratios from one run, not timed tests."""

@@ -1,0 +1,1 @@
+"""The last station: Delta tables, the cuts that publish them, and the view topics."""

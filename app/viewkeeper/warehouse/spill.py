@@ -1,0 +1,156 @@
+"""Consolidation of bags larger than memory: rows go to parts on disk by hash; parts are summed one by one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import pyarrow as pa
+
+from viewkeeper.algebra.bag import COUNT, consolidate
+from viewkeeper.warehouse.hashing import row_hashes
+
+LIMIT_ROWS = 500_000
+_PARTS = 32
+
+
+class Consolidator:
+    """Sums a stream of bags into one consolidated bag, holding at most about ``limit_rows`` rows in memory.
+
+    ``schema`` names every column, ``_count`` among them; two rows are the same row if they agree ``by`` those
+    columns (all but ``_count`` unless told). Use it as a context, so that its files on disk go away.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        by: Sequence[str] | None = None,
+        limit_rows: int = LIMIT_ROWS,
+        folder: Path | None = None,
+        _depth: int = 0,
+    ):
+        assert COUNT in schema.names, "a bag needs its counts"
+        self.schema = schema
+        self.by = list(by) if by is not None else [name for name in schema.names if name != COUNT]
+        self.limit_rows = limit_rows
+        self._folder = folder
+        self._depth = _depth
+        self._held: list[pa.Table] = []
+        self._rows = 0
+        self._parts: _Parts | None = None
+
+    @property
+    def spilled(self) -> bool:
+        """Whether rows went to disk; until then ``results`` is one table."""
+        return self._parts is not None
+
+    def add(self, table: pa.Table) -> None:
+        """Adds a bag: more rows, or the same rows with other counts."""
+        if len(table) == 0:
+            return
+        self._held.append(table.select(self.schema.names).cast(self.schema))
+        self._rows += len(table)
+        if self._rows > self.limit_rows:
+            self._make_room()
+
+    def results(self) -> Iterator[pa.Table]:
+        """The sum of all that was added, in tables of bounded size, each row in one of them; empties this."""
+        if self._parts is None:
+            table = self._take()
+            if len(table):
+                yield table
+            return
+        self._parts.write(self._take())
+        parts, self._parts = self._parts, None
+        with parts:
+            for part in range(_PARTS):
+                yield from self._part_results(parts, part)
+
+    def close(self) -> None:
+        self._held, self._rows = [], 0
+        if self._parts is not None:
+            self._parts.close()
+            self._parts = None
+
+    def __enter__(self) -> Consolidator:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _take(self) -> pa.Table:
+        held, self._held, self._rows = self._held, [], 0
+        table = pa.concat_tables(held) if held else self.schema.empty_table()
+        return consolidate(table, self.by)
+
+    def _make_room(self) -> None:
+        table = self._take()
+        # What mostly cancelled may stay; otherwise summing again and again would cost more than the disk.
+        if self._parts is None and len(table) <= self.limit_rows // 2:
+            self._held, self._rows = [table], len(table)
+            return
+        if self._parts is None:
+            self._parts = _Parts(self.schema, self.by, self._depth, self._folder)
+        self._parts.write(table)
+
+    def _part_results(self, parts: _Parts, part: int) -> Iterator[pa.Table]:
+        rows = parts.rows[part]
+        # A part that is still too large is split by another hash; equal hashes cannot be split, so not for
+        # ever.
+        if rows > 2 * self.limit_rows and self._depth < 3:
+            with Consolidator(self.schema, self.by, self.limit_rows, self._folder, self._depth + 1) as smaller:
+                for table in parts.read(part):
+                    smaller.add(table)
+                yield from smaller.results()
+            return
+        tables = list(parts.read(part))
+        if tables:
+            table = consolidate(pa.concat_tables(tables), self.by)
+            if len(table):
+                yield table
+
+
+class _Parts:
+    """Rows on disk, in files by the hash of the row."""
+
+    def __init__(self, schema: pa.Schema, by: Sequence[str], depth: int, folder: Path | None):
+        self._directory = tempfile.TemporaryDirectory(prefix="viewkeeper-", dir=folder)
+        self._schema, self._by, self._depth = schema, by, depth
+        self._files = [Path(self._directory.name) / f"{part}.arrow" for part in range(_PARTS)]
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self._writers = [pa.ipc.new_stream(str(file), schema, options=options) for file in self._files]
+        self.rows = [0] * _PARTS
+
+    def write(self, table: pa.Table) -> None:
+        if len(table) == 0:
+            return
+        part_of = (row_hashes(table, self._by, self._depth) % np.uint64(_PARTS)).astype(np.int64)
+        order = np.argsort(part_of, kind="stable")
+        table = table.take(pa.array(order))
+        ends = np.cumsum(np.bincount(part_of, minlength=_PARTS))
+        start = 0
+        for part, end in enumerate(ends):
+            if end > start:
+                self._writers[part].write_table(table.slice(start, end - start))
+                self.rows[part] += int(end - start)
+            start = end
+
+    def read(self, part: int) -> Iterator[pa.Table]:
+        self._writers[part].close()
+        with pa.ipc.open_stream(str(self._files[part])) as stream:
+            for batch in stream:
+                yield pa.Table.from_batches([batch])
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+        self._directory.cleanup()
+
+    def __enter__(self) -> _Parts:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()

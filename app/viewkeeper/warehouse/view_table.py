@@ -1,0 +1,308 @@
+"""``views/<view>``: the view itself as a Delta table for any reader. Every version is a consistent state.
+
+A fold rewrites only the files that hold a row it changes, and commits new and removed files at once. Each
+commit says in its metadata which update the version stands at, so that a version that no cut names can be
+recognized. The view's SQL and the update it was loaded at are table metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake.transaction import AddAction, RemoveAction
+
+from viewkeeper.algebra.bag import COUNT
+from viewkeeper.errors import NegativeCount
+from viewkeeper.warehouse.log_table import BATCH_ROWS
+from viewkeeper.warehouse.overlay import Overlay
+from viewkeeper.warehouse.spill import Consolidator
+from viewkeeper.warehouse.streams import storage, write_stream
+
+_LOADED, _LOAD_ID = "viewkeeper.loaded", "viewkeeper.load"
+FILE_ROWS = 500_000
+SMALL_ROWS = FILE_ROWS // 8
+MANY_SMALL_FILES = 16
+_LOAD_FILE = 32 << 20
+_KIND, _STANDS_AT = "viewkeeperKind", "viewkeeperUpdate"
+_KEEP_MARGIN = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A version of the table, and the update it stands at."""
+
+    version: int
+    update: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """A load of a view: the update it stands at, and a name that no other load has."""
+
+    update: int
+    id: str
+
+
+def load_of(table: DeltaTable) -> Load:
+    """The load that an opened version descends from."""
+    configuration = table.metadata().configuration
+    return Load(int(configuration[_LOADED]), configuration[_LOAD_ID])
+
+
+class ViewTable:
+    """The table of one view. Versions stay readable for ``keep`` after they were superseded."""
+
+    def __init__(self, path: Path, keep: timedelta):
+        self.path = path
+        self._keep = keep
+        self._table: DeltaTable | None = None
+
+    def exists(self) -> bool:
+        return self._table is not None or DeltaTable.is_deltatable(str(self.path))
+
+    @property
+    def table(self) -> DeltaTable:
+        if self._table is None:
+            with storage(self.path):
+                self._table = DeltaTable(str(self.path))
+        return self._table
+
+    @property
+    def version(self) -> int:
+        return int(self.table.version())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The view's columns and ``_count``, as the newest version has them."""
+        return pa.schema(self.table.schema().to_arrow())
+
+    def at(self, version: int) -> DeltaTable:
+        """That version, opened for reading."""
+        with storage(self.path):
+            return DeltaTable(str(self.path), version=version)
+
+    def load(self, schema: pa.Schema, sql: str, tables: Iterable[pa.Table], update: int) -> Fold:
+        """Replaces the whole content, schema and definition by a load that stands at ``update``."""
+        configuration = {_LOADED: str(update), _LOAD_ID: uuid.uuid4().hex}
+        if self.exists():
+            self.table.alter.set_table_description(sql)
+            self.table.alter.set_table_properties(configuration, raise_if_not_exists=False)
+        else:
+            self._create(schema, sql, configuration)
+        write_stream(
+            self.table,
+            schema,
+            (table.select(schema.names).cast(schema) for table in tables),
+            self.path,
+            mode="overwrite",
+            schema_mode="overwrite",
+            target_file_size=_LOAD_FILE,
+            commit_properties=_stands_at("load", update),
+        )
+        return Fold(self.version, update)
+
+    def _create(self, schema: pa.Schema, sql: str, configuration: dict[str, str]) -> None:
+        with storage(self.path):
+            self._table = DeltaTable.create(
+                str(self.path),
+                schema,
+                description=sql,
+                configuration={**configuration, **_retention(self._keep)},
+                raise_if_key_not_exists=False,
+                commit_properties=_stands_at("load", int(configuration[_LOADED])),
+            )
+
+    def refreshed_version(self) -> int:
+        """The newest version on disk."""
+        self.table.update_incremental()
+        return self.version
+
+    def newest_fold(self) -> Fold | None:
+        """The newest version if a fold made it (or kept its content), None if a load did."""
+        commit = self.table.history(1)[0]
+        if commit.get(_KIND) != "fold":
+            return None
+        return Fold(self.version, int(commit[_STANDS_AT]))
+
+    def restore(self, fold: Fold) -> Fold:
+        """Goes back to a version that a cut names, as a new version; what came after was never published."""
+        self.table.restore(fold.version, commit_properties=_stands_at("fold", fold.update))
+        return Fold(self.version, fold.update)
+
+    def fold(self, change: pa.Table, update: int) -> Fold:
+        """Adds a small consolidated change; raises NegativeCount, with no version left, if a count goes below 0."""
+        overlay = Overlay(change)
+        files = self._files()
+        hits = {path: mask for path in files if (mask := self._hits(path, overlay)).any()}
+        total = overlay.total()
+        self._check(total)
+        small = [path for path, rows in files.items() if rows < SMALL_ROWS]
+        if len(small) > MANY_SMALL_FILES:
+            hits.update({path: np.zeros(files[path], bool) for path in small if path not in hits})
+        return self._replace(hits, self._survivors(hits, total), update)
+
+    def rewrite(self, changes: Iterable[pa.Table], update: int) -> Fold:
+        """Adds a change of any size in bounded memory, by summing the whole view anew."""
+        schema = self.schema
+        with Consolidator(schema) as bag:
+            for path in self._files():
+                for batch in self._batches(path):
+                    bag.add(pa.Table.from_batches([batch]))
+            for change in changes:
+                bag.add(change)
+            return self._replace(self._files(), self._checked(bag.results()), update)
+
+    def vacuum(self, keep: timedelta, named: int) -> None:
+        """Deletes files of versions superseded longer ago than ``keep``; version ``named`` stays whole."""
+        newest = self.table.history(1)[0]
+        same = CommitProperties(custom_metadata={k: newest[k] for k in (_KIND, _STANDS_AT) if k in newest})
+        # Log clean-up waits for the next fold: until then a cut may still name the version before this one.
+        hook = PostCommitHookProperties(cleanup_expired_logs=False)
+        self._set_retention(keep, same, hook)
+        hours = int(keep.total_seconds() // 3600)
+        options = {"retention_hours": hours, "enforce_retention_duration": False, "full": True}
+        if self.table.vacuum(dry_run=True, keep_versions=[named], **options):
+            self.table.vacuum(
+                dry_run=False,
+                keep_versions=[named],
+                commit_properties=same,
+                post_commithook_properties=hook,
+                **options,
+            )
+
+    def _set_retention(self, keep: timedelta, same: CommitProperties, hook: PostCommitHookProperties) -> None:
+        wanted = _retention(keep)
+        if not wanted.items() <= self.table.metadata().configuration.items():
+            self.table.alter.set_table_properties(wanted, commit_properties=same, post_commithook_properties=hook)
+
+    def _files(self) -> dict[str, int]:
+        """The data files of the newest version, with their rows."""
+        files = pa.table(self.table.get_add_actions())
+        return dict(zip(files["path"].to_pylist(), files["num_records"].to_pylist(), strict=True))
+
+    def _batches(self, path: str) -> Iterator[pa.RecordBatch]:
+        """The rows of one file, always in the same order."""
+        with pq.ParquetFile(self.path / path) as file:
+            yield from file.iter_batches(BATCH_ROWS)
+
+    def _hits(self, path: str, overlay: Overlay) -> np.ndarray:
+        masks = [overlay.meets(pa.Table.from_batches([batch])) for batch in self._batches(path)]
+        return np.concatenate(masks) if masks else np.zeros(0, bool)
+
+    def _survivors(self, hits: dict[str, np.ndarray], total: pa.Table) -> Iterator[pa.Table]:
+        """What the rewritten files hold afterwards: rows that no change met, and the sum of the others."""
+        for path, mask in hits.items():
+            start = 0
+            for batch in self._batches(path):
+                kept = pa.array(~mask[start : start + len(batch)])
+                start += len(batch)
+                yield pa.Table.from_batches([batch]).filter(kept)
+        yield total
+
+    def _checked(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        for table in tables:
+            self._check(table)
+            yield table
+
+    def _check(self, table: pa.Table) -> None:
+        negative = table.filter(pc.less(table[COUNT], 0))
+        if len(negative):
+            row = {name: str(value) for name, value in negative.slice(0, 1).to_pylist()[0].items()}
+            raise NegativeCount.at(
+                f"views.{self.path.name}",
+                f"{len(negative)} row(s) would be there less than zero times, among them {row}",
+                "load the view again (viewkeeper init --reload)",
+            )
+
+    def _replace(self, old: Iterable[str], tables: Iterable[pa.Table], update: int) -> Fold:
+        """Commits files ``old`` out and the rows of ``tables`` in, at once; an error leaves nothing behind."""
+        schema = self.schema
+        removes = [RemoveAction(path, True, int(time.time() * 1000)) for path in old]
+        adds: list[AddAction] = []
+        try:
+            adds.extend(_write_file(self.path, rows) for rows in _file_sized(tables, schema))
+            with storage(self.path):
+                self.table.create_write_transaction(
+                    [*adds, *removes], "append", schema, commit_properties=_stands_at("fold", update)
+                )
+        except BaseException:
+            for add in adds:
+                (self.path / add.path).unlink(missing_ok=True)
+            raise
+        self.table.update_incremental()
+        return Fold(self.version, update)
+
+
+def stored(table: DeltaTable, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """The rows of an opened version, streaming."""
+    files = table.file_uris()
+    if files:
+        dataset = ds.dataset(files, schema=pa.schema(table.schema().to_arrow()), format="parquet")
+        yield from dataset.to_batches(batch_size=batch_rows, batch_readahead=2, fragment_readahead=1)
+
+
+def _stands_at(kind: str, update: int) -> CommitProperties:
+    return CommitProperties(custom_metadata={_KIND: kind, _STANDS_AT: str(update)})
+
+
+def _retention(keep: timedelta) -> dict[str, str]:
+    return {
+        "delta.logRetentionDuration": f"interval {int((keep + _KEEP_MARGIN).total_seconds())} seconds",
+        "delta.deletedFileRetentionDuration": f"interval {int(keep.total_seconds())} seconds",
+        "delta.checkpointInterval": "10",
+    }
+
+
+def _file_sized(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The same rows in tables of ``FILE_ROWS`` rows; the last may have fewer."""
+    held: list[pa.Table] = []
+    rows = 0
+    for table in tables:
+        held.append(table.select(schema.names).cast(schema))
+        rows += len(table)
+        while rows >= FILE_ROWS:
+            joined = pa.concat_tables(held)
+            yield joined.slice(0, FILE_ROWS)
+            rows -= FILE_ROWS
+            held = [joined.slice(FILE_ROWS)]
+    if rows:
+        yield pa.concat_tables(held)
+
+
+def _write_file(folder: Path, table: pa.Table) -> AddAction:
+    name = f"part-{uuid.uuid4()}.snappy.parquet"
+    pq.write_table(table, folder / name)
+    return AddAction(
+        path=name,
+        size=os.path.getsize(folder / name),
+        partition_values={},
+        modification_time=int(time.time() * 1000),
+        data_change=True,
+        stats=json.dumps(_statistics(table)),
+    )
+
+
+def _statistics(table: pa.Table) -> dict[str, object]:
+    """Delta's file statistics, for the columns whose order every reader agrees on."""
+    plain = [f.name for f in table.schema if pa.types.is_int64(f.type)]
+    extremes = {name: pc.min_max(table[name]).as_py() for name in plain}
+    known = {name: e for name, e in extremes.items() if e["min"] is not None}
+    return {
+        "numRecords": len(table),
+        "minValues": {name: e["min"] for name, e in known.items()},
+        "maxValues": {name: e["max"] for name, e in known.items()},
+        "nullCount": {name: table[name].null_count for name in plain},
+    }

@@ -1,0 +1,259 @@
+"""Writing a warehouse: loads, commits and folds of one group of views.
+
+Delta has no transaction over several tables; the cut row alone publishes. Rows of ``changes`` and ``updates``
+past the newest cut, and versions of ``views`` that no cut names, were never published: readers ignore them,
+and ``open`` clears them away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+
+from viewkeeper.algebra.bag import COUNT, UPDATE
+from viewkeeper.errors import NegativeCount
+from viewkeeper.warehouse import fault
+from viewkeeper.warehouse.cuts import CUT, CUT_SCHEMA, UPDATE_SCHEMA, Cut, WarehouseTransaction, now
+from viewkeeper.warehouse.log_table import LogTable
+from viewkeeper.warehouse.reader import KEEP, WarehouseReader, summed
+from viewkeeper.warehouse.view_table import Fold, load_of
+
+_LONG = pa.int64()
+
+
+class Warehouse(WarehouseReader):
+    """The warehouse as the one job that holds its ``lock`` has it; ``open`` it before anything is written."""
+
+    def __init__(self, root: Path, group: str = "all", keep: timedelta = KEEP):
+        super().__init__(root, group, keep)
+        self._opened = False
+        self._newest: Cut | None = None
+        self._sealed = -1
+        # What the next cut will name. A load also replaces all that the view's tables held before.
+        self._folds: dict[str, Fold] = {}
+        self._loads: dict[str, Fold] = {}
+        self._pool: ThreadPoolExecutor | None = None
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Holds the warehouse for this process; a UsageError names the process that holds it already."""
+        return self.layout.lock()
+
+    def open(self) -> Cut | None:
+        """Creates what is missing, clears away what no cut published, and returns the newest cut."""
+        self.layout.create()
+        self._cuts.create(CUT_SCHEMA)
+        self._updates.create(UPDATE_SCHEMA.append(pa.field(CUT, _LONG)))
+        self.recover()
+        self._opened = True
+        return self._newest
+
+    def newest(self) -> Cut | None:
+        """The newest cut; an opened warehouse knows it, because nobody else writes."""
+        return self._newest if self._opened else super().newest()
+
+    # ---- recovery --------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Brings the tables back to the newest cut, so that the work after it can be done again.
+
+        Loads and folds of this process that no cut names yet stay, to be named by the next one.
+        """
+        self._opened = False
+        newest = super().newest()
+        if newest != self._newest:  # a commit that failed here may have reached the disk
+            self._folds, self._loads = {}, {}
+        self._newest = newest
+        last = -1 if newest is None else newest.cut
+        views = set(newest.versions if newest else ()) | set(self._loads)
+        for log in (self._updates, *(self._log(view) for view in views)):
+            log.refresh()
+            log.discard(CUT, last)
+        if newest is not None:
+            self._sealed = max(self._sealed, newest.sealed)
+            for view in newest.versions.keys() - self._loads.keys():
+                self._recover_view(view, newest)
+        self._opened = True
+
+    def _recover_view(self, view: str, cut: Cut) -> None:
+        """A fold that no cut names yet is named by the next one; a load that none names is taken back."""
+        table, named = self._view(view), Fold(cut.versions[view], cut.folded[view])
+        if view not in self._folds and table.refreshed_version() != named.version:
+            self._folds[view] = table.newest_fold() or table.restore(named)
+        self._clear_older_changes(view)
+
+    def _clear_older_changes(self, view: str) -> None:
+        """Empties ``changes`` of what the view's earlier loads left behind; does nothing if that is done."""
+        assert self._newest is not None
+        log, named = self._log(view), self._named(view, self._newest)
+        schema = _changes_schema(pa.schema(named.schema().to_arrow()))
+        smallest = log.smallest(UPDATE)
+        if log.schema != schema or (smallest is not None and smallest <= load_of(named).update):
+            log.replace(schema)
+
+    # ---- load, commit, fold ----------------------------------------------------------------------------
+
+    def load(self, view: str, schema: pa.Schema, sql: str, tables: Iterable[pa.Table], last_update: int) -> None:
+        """Writes the whole view as of ``last_update``; the next cut names it.
+
+        ``schema`` has the view's columns; ``tables``, which may be lazy, also ``_count`` > 0, and each row
+        once. A view that is there already is replaced; that cut then must not hold changes of it.
+        """
+        state = pa.schema([*(f for f in schema if f.name != COUNT), pa.field(COUNT, _LONG)])
+        self._log(view).create(_changes_schema(state))
+        self._folds.pop(view, None)
+        self._loads[view] = self._view(view).load(state, sql, tables, last_update)
+        fault.reached("load")
+
+    def commit(self, transaction: WarehouseTransaction) -> Cut:
+        """Publishes the transaction, and the loads and folds since the last cut, as the next cut.
+
+        1. changes, updates   a crash leaves rows that no cut holds: ``open`` deletes them
+        2. the cut row        the one atomic publication; a crash after it leaves all of it
+        3. clearing up        changes and marks from before a load: ``open`` does it again
+
+        A transaction without updates is legal, and repeats ``last_update``. After an error, ``recover``
+        first.
+        """
+        assert self._opened, "open the warehouse before writing to it"
+        cut = self._next_cut(transaction)
+        self._append(transaction, cut.cut)
+        self._cuts.append(cut.table())
+        loads, self._loads, self._folds, self._newest = self._loads, {}, {}, cut
+        fault.reached("cut")
+        for view in loads.keys() & cut.versions.keys():
+            self._clear_older_changes(view)
+            self.layout.clear_inexact(view)
+        fault.reached("clear")
+        return cut
+
+    def _next_cut(self, transaction: WarehouseTransaction) -> Cut:
+        newest = self._newest
+        assert newest is None or transaction.last_update >= newest.last_update, "updates are never taken back"
+        named = {} if newest is None else {v: Fold(n, newest.folded[v]) for v, n in newest.versions.items()}
+        named |= self._folds | self._loads
+        if transaction.views is not None:
+            named = {view: fold for view, fold in named.items() if view in transaction.views}
+        return Cut(
+            cut=0 if newest is None else newest.cut + 1,
+            last_update=transaction.last_update,
+            positions=dict(transaction.positions),
+            offsets=dict(transaction.offsets),
+            versions={view: fold.version for view, fold in named.items()},
+            folded={view: fold.update for view, fold in named.items()},
+            committed_at=now(),
+            level=transaction.level,
+            sealed=self._sealed,
+        )
+
+    def _append(self, transaction: WarehouseTransaction, cut: int) -> None:
+        """Step 1. The tables do not depend on each other, so they are written side by side."""
+        work: list[Callable[[], None]] = [
+            partial(self._append_changes, view, tables, cut) for view, tables in transaction.changes.items()
+        ]
+        if len(transaction.updates):
+            work.append(partial(self._append_updates, transaction.updates, cut))
+        if len(work) == 1:
+            work[0]()
+            return
+        self._pool = self._pool or ThreadPoolExecutor(4, thread_name_prefix="warehouse")
+        running = [self._pool.submit(step) for step in work]
+        wait(running)  # all of them, even if one fails: nothing may still be writing when the caller recovers
+        for step in running:
+            step.result()
+
+    def _append_updates(self, updates: pa.Table, cut: int) -> None:
+        self._updates.append(_cut_rows(updates, self._updates.schema, cut))
+        fault.reached("updates")
+
+    def _append_changes(self, view: str, tables: Iterable[pa.Table], cut: int) -> None:
+        filled = (table for table in tables if len(table))
+        first, second = next(filled, None), next(filled, None)
+        if first is None:
+            return
+        assert view not in self._loads or self._newest is None or view not in self._newest.versions, (
+            "a cut that names a view's new load holds no changes of it"
+        )
+        log = self._log(view)
+        schema = log.schema
+        if second is None:
+            log.append(_cut_rows(first, schema, cut))
+        else:
+            rows = (_cut_rows(table, schema, cut) for table in chain([first, second], filled))
+            log.append_stream(schema, rows)
+        fault.reached("changes")
+
+    def fold(self, views: Iterable[str] | None = None) -> None:
+        """Brings ``views/<view>`` of these views (all, unless told) to the newest cut; the next cut names
+        them.
+
+        A count below zero marks the view inexact and raises NegativeCount; its table then stays as it was.
+        """
+        cut = self._newest
+        assert cut is not None, "there is nothing to fold before the first load"
+        for view in sorted(cut.versions if views is None else views):
+            if view not in self._loads:
+                self._fold(view, cut)
+                fault.reached("fold")
+
+    def _fold(self, view: str, cut: Cut) -> None:
+        standing = self._folds.get(view, Fold(cut.versions[view], cut.folded[view]))
+        if standing.update == cut.last_update:
+            return
+        table = self._view(view)
+        changes = self.changes(view, standing.update + 1, cut.last_update)
+        try:
+            with summed(table.schema, changes) as bag:
+                if bag.spilled:
+                    self._folds[view] = table.rewrite(bag.results(), cut.last_update)
+                elif change := next(bag.results(), None):
+                    self._folds[view] = table.fold(change, cut.last_update)
+                else:
+                    self._folds[view] = Fold(standing.version, cut.last_update)
+        except NegativeCount as error:
+            self.mark_inexact(view, error.problems[0].what)
+            raise
+
+    # ---- upkeep ----------------------------------------------------------------------------------------
+
+    def note_sealed(self, cut: int) -> None:
+        """Notes that the view topics hold everything up to ``cut``; the next cut row records it."""
+        self._sealed = max(self._sealed, cut)
+
+    def mark_inexact(self, view: str, reason: str) -> None:
+        """Notes that exactness is no longer promised for the view, until it is loaded again."""
+        self.layout.mark_inexact(view, reason)
+
+    def compact(self) -> None:
+        """Puts small files together where enough have gathered; mostly free, so call it after every cut."""
+        for log in (self._cuts, self._updates, *self._changes.values()):
+            log.tidy()
+
+    def vacuum(self, keep: timedelta | None = None) -> None:
+        """Deletes files of versions superseded longer ago than ``keep``; never those of the newest cut."""
+        cut = self._newest
+        assert cut is not None, "there is nothing to delete before the first load"
+        for log in (self._cuts, self._updates, *(self._log(view) for view in cut.versions)):
+            log.vacuum()
+        for view, version in cut.versions.items():
+            self._view(view).vacuum(self.keep if keep is None else keep, version)
+
+    def _refresh(self, log: LogTable) -> None:
+        if not self._opened:
+            super()._refresh(log)
+
+
+def _changes_schema(state: pa.Schema) -> pa.Schema:
+    return pa.schema([*state, pa.field(UPDATE, _LONG), pa.field(CUT, _LONG)])
+
+
+def _cut_rows(table: pa.Table, schema: pa.Schema, cut: int) -> pa.Table:
+    """The rows with their cut in the last column, exactly as ``schema`` has it."""
+    numbers = pa.repeat(pa.scalar(cut, _LONG), len(table))
+    return table.select(schema.names[:-1]).append_column(CUT, numbers).cast(schema)
