@@ -1,0 +1,170 @@
+"""Where a batch is swept: in the driver when it is small, as one Spark stage when it is large.
+
+Both run the same function, ``ViewManager.change``, on slices of the batch's start rows. No shuffle: a slice goes
+through all its hops where it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+import pyarrow as pa
+
+from viewkeeper.algebra.view import View
+from viewkeeper.algorithms.sweep import Queue
+from viewkeeper.managers.manager import Tallies, Tally, ViewManager, add_tallies
+from viewkeeper.managers.sources import Source
+
+LARGE = 60_000
+"""Start rows from which a Spark stage is worth starting: below, its tasks cost more than the sweep."""
+
+SLICE = 25_000
+"""Start rows in one task."""
+
+
+Starts = Mapping[str, Mapping[int, pa.Table]]
+"""Where sweeps start: view → occurrence → ΔR_i."""
+
+Pieces = Iterator[pa.Table]
+"""A view's change, a table at a time: the view's columns, ``_count`` and ``_update``."""
+
+
+class Stage(Protocol):
+    """Sweeps a batch for views, against snapshots of the sources."""
+
+    tallies: Tallies
+
+    def sweep(
+        self, queue: Queue, starts: Starts, views: Mapping[str, View], snapshots: Mapping[str, Any]
+    ) -> dict[str, Pieces]:
+        """Per view its change, lazily; it must be used before the snapshots are released."""
+
+
+@dataclass
+class DriverStage:
+    """Sweeps in this process."""
+
+    sources: Mapping[str, Source]
+    tallies: Tallies = field(default_factory=dict)
+
+    def sweep(
+        self, queue: Queue, starts: Starts, views: Mapping[str, View], snapshots: Mapping[str, Any]
+    ) -> dict[str, Pieces]:
+        return {
+            name: ViewManager(views[name], self.sources, snapshots, self.tallies).change(queue, occurrences)
+            for name, occurrences in starts.items()
+            if occurrences
+        }
+
+
+@dataclass
+class SparkStage:
+    """Sweeps in Spark's workers; batch and results pass through files in a scratch folder that workers can reach."""
+
+    spark: Any
+    sources: Mapping[str, Source]
+    scratch: Path
+    tallies: Tallies = field(default_factory=dict)
+
+    def sweep(
+        self, queue: Queue, starts: Starts, views: Mapping[str, View], snapshots: Mapping[str, Any]
+    ) -> dict[str, Pieces]:
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=self.scratch))
+        tasks = _write_tasks(queue, starts, folder)
+        work = _Work(str(folder), dict(views), dict(self.sources), dict(snapshots), list(queue.changes))
+        done = (
+            self.spark.createDataFrame(tasks)
+            .repartition(self._parallelism(len(tasks)))
+            .mapInArrow(work, "view string, path string, tallies string")
+            .toArrow()
+        )
+        for text in done["tallies"].to_pylist():
+            told = {source: Tally(**tally) for source, tally in orjson.loads(text).items()}
+            self.tallies |= add_tallies(self.tallies, told)
+        paths: dict[str, list[str]] = {}
+        for view, path in zip(done["view"].to_pylist(), done["path"].to_pylist(), strict=True):
+            paths.setdefault(view, []).append(path)
+        unread = set(paths)
+        return {view: self._results(view, files, unread, folder) for view, files in paths.items()}
+
+    def _parallelism(self, tasks: int) -> int:
+        return max(1, min(tasks, self.spark.sparkContext.defaultParallelism))
+
+    @staticmethod
+    def _results(view: str, files: list[str], unread: set[str], folder: Path) -> Pieces:
+        for path in files:
+            if Path(path).stat().st_size == 0:
+                continue
+            with pa.memory_map(path) as file:
+                yield from (pa.Table.from_batches([b]) for b in pa.ipc.open_stream(file))
+        unread.discard(view)
+        if not unread:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_tasks(queue: Queue, starts: Starts, folder: Path) -> pa.Table:
+    """Writes queue and starts for the workers to map, and gives the list of slices to sweep."""
+    for (source, relation), table in queue.changes.items():
+        _write(table, folder / f"queue-{source}-{relation}")
+    rows: list[tuple[str, int, int, int]] = []
+    for view, occurrences in starts.items():
+        for occurrence, table in occurrences.items():
+            _write(table, folder / f"starts-{view}-{occurrence}")
+            rows += [(view, occurrence, low, min(SLICE, len(table) - low)) for low in range(0, len(table), SLICE)]
+    columns = list(zip(*rows, strict=True))
+    return pa.table(dict(zip(("view", "occurrence", "low", "rows"), map(list, columns), strict=True)))
+
+
+@dataclass
+class _Work:
+    """What a Spark worker does with the tasks of its partition; pickled to it with everything it needs."""
+
+    folder: str
+    views: dict[str, View]
+    sources: dict[str, Source]
+    snapshots: dict[str, Any]
+    relations: list[tuple[str, str]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pa.set_cpu_count(1)
+        folder = Path(self.folder)
+        queue = Queue({(s, r): _read(folder / f"queue-{s}-{r}") for s, r in self.relations})
+        for tasks in batches:
+            for task in tasks.to_pylist():
+                yield self._sweep(task, queue, folder)
+
+    def _sweep(self, task: dict[str, Any], queue: Queue, folder: Path) -> pa.RecordBatch:
+        view = self.views[task["view"]]
+        starts = _read(folder / f"starts-{view.name}-{task['occurrence']}").slice(task["low"], task["rows"])
+        manager = ViewManager(view, self.sources, self.snapshots)
+        handle, path = tempfile.mkstemp(dir=folder, prefix="result-")
+        writer = None
+        with os.fdopen(handle, "wb") as file:
+            for piece in manager.change(queue, {task["occurrence"]: starts}):
+                writer = writer or pa.ipc.new_stream(file, piece.schema)
+                writer.write_table(piece)
+            if writer is not None:
+                writer.close()
+        told = orjson.dumps({source: asdict(tally) for source, tally in manager.tallies.items()}).decode()
+        return pa.RecordBatch.from_pydict({"view": [view.name], "path": [path], "tallies": [told]}, _DONE)
+
+
+_DONE = pa.schema([("view", pa.string()), ("path", pa.string()), ("tallies", pa.string())])
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _read(path: Path) -> pa.Table:
+    with pa.memory_map(str(path)) as file:
+        return pa.ipc.open_file(file).read_all()

@@ -1,0 +1,1 @@
+"""Merge: action lists of many views → warehouse transactions."""

@@ -1,0 +1,1 @@
+"""Topics → updates: the UpdateMessageQueue of the papers, fed by Kafka."""
