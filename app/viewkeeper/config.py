@@ -1,0 +1,324 @@
+"""The one configuration file: what it may say, and everything that is wrong with it at once.
+
+    kafka: {bootstrap: "127.0.0.1:9092"}
+    warehouse: ./warehouse
+    sources:
+      shop: {kind: sqlite, path: ./shop.db}
+    views:
+      orders: {sql: SELECT …}
+
+A new kind of source is one subclass of ``SourceConfig`` and its entry in ``KINDS``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic_core import InitErrorDetails
+
+from viewkeeper.config_problems import problems_of
+from viewkeeper.config_text import Keys, read_tree
+from viewkeeper.errors import ConfigError, Problem
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]/]+):(\d{1,5})")
+
+# What Viewkeeper decides for its own clients; another value would break a promise rather than tune anything.
+_OWN_OPTIONS = {
+    "bootstrap.servers",
+    "group.id",
+    "transactional.id",
+    "isolation.level",
+    "enable.auto.commit",
+    "enable.idempotence",
+    "auto.offset.reset",
+    "acks",
+}
+
+
+def _duration(value: Any) -> timedelta:
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"must be a duration such as 250ms, 30s, 5m, 2h or 7d, not {value!r}")
+    try:
+        duration = timedelta(**{_UNITS[match[2]]: float(match[1])})
+    except OverflowError:
+        raise ValueError(f"is too long a duration: {value!r}") from None
+    if duration <= timedelta(0):
+        raise ValueError("must be longer than zero")
+    return duration
+
+
+def _fold(value: Any) -> Literal["auto", "every_cut"] | timedelta:
+    if value in ("auto", "every_cut"):
+        return value
+    try:
+        return _duration(value)
+    except ValueError:
+        raise ValueError(f"must be auto, every_cut or a duration such as 30s, not {value!r}") from None
+
+
+def _path(value: Any, info: ValidationInfo) -> Path:
+    """An absolute path; a relative one is meant from the configuration file's folder."""
+    if not isinstance(value, str | Path) or not str(value).strip():
+        raise ValueError("must be a path")
+    if "://" in str(value):
+        raise ValueError("must be a path on this machine, not an address")
+    directory = (info.context or {}).get("directory", Path.cwd())
+    return Path(directory, Path(value).expanduser()).resolve()
+
+
+def _topic(value: str) -> str:
+    if not _TOPIC.fullmatch(value) or value in (".", ".."):
+        raise ValueError(f"must be a Kafka topic name (letters, digits, '.', '_', '-'), not {value!r}")
+    return value
+
+
+def _bootstrap(value: str) -> str:
+    for address in value.split(","):
+        match = _ADDRESS.fullmatch(address.strip())
+        if match is None or not 0 < int(match[1]) < 65536:
+            raise ValueError(f"must be host:port, or several with commas between, not {value!r}")
+    return value
+
+
+def _options(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValueError("must be a mapping of Kafka client options")
+    for key, option in value.items():
+        if isinstance(option, list | Mapping) or option is None:
+            raise ValueError(f"option {key} must be text, a number, true or false")
+        if key in _OWN_OPTIONS:
+            remedy = "set kafka.bootstrap" if key == "bootstrap.servers" else "leave it out"
+            raise ValueError(f"option {key} is not for the configuration to decide; {remedy}")
+    return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
+
+
+def _name(value: str) -> str:
+    """A name that can be used in SQL, as a folder and in a topic alike."""
+    if not _NAME.fullmatch(value):
+        raise ValueError("cannot be a name; use a letter, then letters, digits and '_'")
+    return value
+
+
+Duration = Annotated[timedelta, PlainValidator(_duration)]
+AbsolutePath = Annotated[Path, PlainValidator(_path)]
+Topic = Annotated[str, AfterValidator(_topic)]
+Name = Annotated[str, AfterValidator(_name)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class KafkaConfig(_Section):
+    """Where the broker is; ``options`` are named as librdkafka names them and may hold secrets."""
+
+    bootstrap: Annotated[str, AfterValidator(_bootstrap)]
+    options: Annotated[dict[str, str], PlainValidator(_options)] = Field(default_factory=dict, repr=False)
+
+    def client(self, **settings: Any) -> dict[str, Any]:
+        """The settings of a confluent-kafka client; ``group_id="g"`` sets ``group.id``."""
+        own = {key.replace("_", "."): value for key, value in settings.items()}
+        quiet = {"log_level": 0}  # what matters comes back as an error; the rest would go to the terminal
+        return {**quiet, **self.options, "bootstrap.servers": self.bootstrap, **own}
+
+    def spark(self) -> dict[str, str]:
+        """The same options for Spark's Kafka source, whose Java client names a few of them otherwise."""
+        java = dict(self.options)
+        user, password = java.pop("sasl.username", None), java.pop("sasl.password", None)
+        if user is not None and password is not None:
+            java["sasl.jaas.config"] = _jaas(java.get("sasl.mechanism", ""), user, password)
+        if certificate := java.pop("ssl.ca.location", None):
+            java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": certificate}
+        return {f"kafka.{key}": value for key, value in {**java, "bootstrap.servers": self.bootstrap}.items()}
+
+
+def _jaas(mechanism: str, user: str, password: str) -> str:
+    module = "scram.ScramLoginModule" if mechanism.upper().startswith("SCRAM") else "plain.PlainLoginModule"
+    quoted = [value.replace("\\", "\\\\").replace('"', '\\"') for value in (user, password)]
+    return f'org.apache.kafka.common.security.{module} required username="{quoted[0]}" password="{quoted[1]}";'
+
+
+class SourceConfig(_Section):
+    """What every kind of source has. ``topic`` is always set in a loaded configuration."""
+
+    kind: str
+    topic: Topic = ""  # the default is <source>.updates, filled in where the source's name is known
+
+
+class SqliteConfig(SourceConfig):
+    kind: Literal["sqlite"]
+    path: AbsolutePath
+    format: Literal["native"] = "native"
+
+
+KINDS: dict[str, type[SourceConfig]] = {"sqlite": SqliteConfig}
+
+
+def _by_kind(value: Any, info: ValidationInfo) -> SourceConfig:
+    """The source's section, read by the model of its kind."""
+    if isinstance(value, SourceConfig):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError("must be a mapping such as {kind: sqlite, path: ./shop.db}")
+    kind, known = value.get("kind"), ", ".join(sorted(KINDS))
+    if kind is None:
+        raise _wrong("kind", "is missing", f"use {known}")
+    if kind not in KINDS:
+        raise _wrong("kind", f"{kind!r} is not a known kind of source", f"use {known}")
+    return KINDS[kind].model_validate(value, context=info.context)
+
+
+def _wrong(key: str, what: str, remedy: str) -> ValidationError:
+    """A finding about one key of the section that is being read."""
+    finding = InitErrorDetails(
+        type="value_error", loc=(key,), input=None, ctx={"error": ValueError(f"{what}; {remedy}")}
+    )
+    return ValidationError.from_exception_data("source", [finding])
+
+
+AnySource = Annotated[SourceConfig, PlainValidator(_by_kind)]
+
+
+class ViewConfig(_Section):
+    """``topic`` is always set in a loaded configuration."""
+
+    sql: str = Field(min_length=1)
+    algorithm: Literal["sweep"] = "sweep"
+    topic: Topic = ""  # the default is view.<view>
+
+
+def _default_topics(pattern: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Fills in the topics that the file does not name."""
+
+    def fill(sections: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: section.model_copy(update={"topic": section.topic or pattern.format(name)})
+            for name, section in sections.items()
+        }
+
+    return fill
+
+
+class Config(_Section):
+    """A whole, valid configuration; every path in it is absolute, every topic is named."""
+
+    kafka: KafkaConfig
+    warehouse: AbsolutePath
+    sources: Annotated[
+        dict[Name, AnySource],
+        Field(min_length=1),
+        AfterValidator(_default_topics("{}.updates")),
+    ]
+    views: Annotated[
+        dict[Name, ViewConfig],
+        Field(min_length=1),
+        AfterValidator(_default_topics("view.{}")),
+    ]
+    fold: Annotated[Literal["auto", "every_cut"] | timedelta, PlainValidator(_fold)] = "auto"
+    min_cut_interval: Duration = timedelta(milliseconds=250)
+    keep: Duration = timedelta(days=7)
+    bad_messages: Literal["stop", "quarantine"] = "stop"
+
+    _file: str = PrivateAttr("configuration")
+
+    @property
+    def file(self) -> str:
+        """The configuration file, as the user wrote its path."""
+        return self._file
+
+    def place(self, *keys: str) -> str:
+        """Where something stands, as errors name it: ``conf/demo.yaml: views.orders.sql``."""
+        return f"{self._file}: {'.'.join(keys)}" if keys else self._file
+
+    def rejected_topic(self, source: str) -> str:
+        """Where ``bad_messages: quarantine`` moves what cannot be understood."""
+        return f"{source}.rejected"
+
+
+def load_config(path: str | Path) -> Config:
+    """The configuration in a file, or a ConfigError that names all of its problems."""
+    file = str(path)
+    directory = Path(file).absolute().parent
+    tree, problems = read_tree(file)
+    try:
+        config = Config.model_validate(tree, context={"directory": directory})
+    except ValidationError as e:
+        problems += problems_of(e, file, partial(_known_keys, tree))
+    problems += [*_shared_topics(tree, file), *_shared_databases(tree, file, directory)]
+    if problems:
+        raise ConfigError(problems)
+    config._file = file
+    return config
+
+
+def _known_keys(tree: dict[str, Any], keys: Keys) -> Iterable[str]:
+    """The keys that the mapping at a place of the file may have."""
+    match keys:
+        case ():
+            return Config.model_fields
+        case ("kafka",):
+            return KafkaConfig.model_fields
+        case ("sources", name):
+            return KINDS[tree["sources"][name]["kind"]].model_fields
+        case ("views", _):
+            return ViewConfig.model_fields
+    return ()
+
+
+def _sections(tree: dict[str, Any], key: str) -> list[tuple[str, dict[str, Any]]]:
+    """The named sections under a key, as far as they are mappings at all."""
+    sections = tree.get(key)
+    return [(n, s) for n, s in sections.items() if isinstance(s, dict)] if isinstance(sections, dict) else []
+
+
+def _shared_topics(tree: dict[str, Any], file: str) -> list[Problem]:
+    """Topics that two things would write to; Kafka also takes '.' and '_' for the same in a topic's name."""
+    sources, views = _sections(tree, "sources"), _sections(tree, "views")
+    uses = [
+        *((s.get("topic") or f"{name}.updates", f"sources.{name}.topic") for name, s in sources),
+        *((f"{name}.rejected", f"sources.{name}") for name, _ in sources),
+        *((v.get("topic") or f"view.{name}", f"views.{name}.topic") for name, v in views),
+    ]
+    keyed = [(str(topic).replace(".", "_"), place, f"topic {topic}") for topic, place in uses]
+    return _shared(keyed, file, "give each its own topic")
+
+
+def _shared_databases(tree: dict[str, Any], file: str, directory: Path) -> list[Problem]:
+    """Databases that two sources name: their captures would take each other's changes."""
+    paths = {name: s["path"] for name, s in _sections(tree, "sources") if isinstance(s.get("path"), str)}
+    uses = [
+        (str(Path(directory, Path(path).expanduser()).resolve()), f"sources.{name}.path", f"database {path}")
+        for name, path in paths.items()
+    ]
+    return _shared(uses, file, "use one source for it")
+
+
+def _shared(uses: Iterable[tuple[str, str, str]], file: str, remedy: str) -> list[Problem]:
+    first: dict[str, str] = {}
+    problems = []
+    for key, place, what in uses:
+        if key in first:
+            problems.append(Problem(f"{file}: {place}", f"{what} is already used by {first[key]}", remedy))
+        else:
+            first[key] = place
+    return problems

@@ -1,0 +1,128 @@
+"""From the configuration file's text to plain values: YAML without duplicate keys, ``${NAME}`` replaced."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from viewkeeper.errors import ConfigError, Problem
+
+_VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TEXT_TAG = "tag:yaml.org,2002:str"
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+
+Keys = tuple[str, ...]
+
+
+def place(file: str, keys: Keys) -> str:
+    """``conf/demo.yaml: views.orders.sql``"""
+    return f"{file}: {'.'.join(keys)}" if keys else file
+
+
+def read_tree(file: str) -> tuple[dict[str, Any], list[Problem]]:
+    """The file as nested mappings with text keys, and what is wrong with its keys and variables.
+
+    A file that cannot be read as a mapping at all is a ConfigError.
+    """
+    text = _read(file)
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        problems = list(_key_problems(node, file, ()))
+        tree = loader.construct_document(node) if node is not None else None
+    except (yaml.YAMLError, ValueError) as e:  # a date such as 2026-13-01 is a ValueError
+        raise ConfigError.at(_mark(file, e), _plain(e), "correct the YAML") from None
+    if tree is None:
+        raise ConfigError.at(file, "is empty", "conf/full-example.yaml shows what it may say")
+    if not isinstance(tree, dict):
+        raise ConfigError.at(file, "is not a mapping", "start with keys such as kafka:, warehouse:, sources:, views:")
+    return _substituted(tree, file, (), problems), problems
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError.at(file, "does not exist", "give the path of a configuration file") from None
+    except UnicodeDecodeError:
+        raise ConfigError.at(file, "is not text in UTF-8", "save it as UTF-8") from None
+    except OSError as e:
+        raise ConfigError.at(file, f"cannot be read ({e.strerror})", "give the path of a readable file") from None
+
+
+def _mark(file: str, error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    return f"{file}: line {mark.line + 1}, column {mark.column + 1}" if mark else file
+
+
+def _plain(error: Exception) -> str:
+    """One line of plain words from YAML's own report."""
+    said = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    return "is not valid YAML: " + " ".join(str(said).split())
+
+
+def _key_problems(node: yaml.Node | None, file: str, keys: Keys, above: tuple[int, ...] = ()) -> Iterator[Problem]:
+    """Keys that stand twice in one mapping (YAML would silently keep the last) or that are not text."""
+    if id(node) in above:
+        raise yaml.YAMLError("an alias refers to a mapping or list that it is part of")
+    above = (*above, id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for i, item in enumerate(node.value):
+            yield from _key_problems(item, file, (*keys, str(i)), above)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        if key.tag == _MERGE_TAG:
+            continue
+        name, line = str(key.value), key.start_mark.line + 1
+        if key.tag != _TEXT_TAG:
+            yield Problem(place(file, (*keys, name)), "YAML does not read this key as text", "put it in quotes")
+        if name in lines:
+            yield Problem(
+                place(file, (*keys, name)),
+                f"stands twice (lines {lines[name]} and {line})",
+                "keep one of them",
+            )
+        lines.setdefault(name, line)
+        yield from _key_problems(value, file, (*keys, name), above)
+
+
+def _substituted(value: Any, file: str, keys: Keys, problems: list[Problem]) -> Any:
+    """The value with every ``${NAME}`` replaced and ``$${`` unescaped; other than text keys are dropped."""
+    if isinstance(value, dict):
+        texts = {key: item for key, item in value.items() if isinstance(key, str)}
+        return {key: _substituted(item, file, (*keys, key), problems) for key, item in texts.items()}
+    if isinstance(value, list):
+        return [_substituted(item, file, (*keys, str(i)), problems) for i, item in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return "${"
+        if not match[2] or not _VARIABLE_NAME.fullmatch(match[1]):
+            problems.append(
+                Problem(
+                    place(file, keys),
+                    f"{match[0]!r} names no variable",
+                    "write ${NAME}, or $${ for a plain ${",
+                )
+            )
+        elif match[1] not in os.environ:
+            problems.append(
+                Problem(
+                    place(file, keys),
+                    f"${{{match[1]}}} is not set",
+                    f"set the environment variable {match[1]}",
+                )
+            )
+        return os.environ.get(match[1], match[0])
+
+    return _VARIABLE.sub(replace, value)

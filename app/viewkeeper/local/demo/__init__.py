@@ -1,0 +1,1 @@
+"""The parts of ``viewkeeper demo``: sample databases, a writer, processes, a reader of the view topics, a screen."""

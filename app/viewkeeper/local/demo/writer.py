@@ -1,0 +1,111 @@
+"""The writer: threads that change the demo's databases at once, as programs do that know nothing of each other."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from viewkeeper.local.demo.transactions import BODIES
+from viewkeeper.managers.sources.sqlite_log import last_id
+
+PAUSE = {"shop": 0.05, "crm": 0.12, "stock": 0.12}
+"""Mean seconds between two transactions of one thread."""
+
+THREADS = ("shop", "shop", "crm", "stock")
+ROLLED_BACK = 0.04
+BUSY_SECONDS = 10.0
+REMEMBERED = 8
+
+
+@dataclass(frozen=True)
+class Written:
+    """One committed transaction: what it did, where its source's history stood after it, and when that was."""
+
+    source: str
+    words: str
+    position: int
+    at: float
+
+
+class Writer:
+    """Writes until it is stopped. Its numbers are exact for whoever asks after ``stop``, and nearly so before."""
+
+    def __init__(self, databases: Mapping[str, Path], seed: int = 7):
+        self.databases = databases
+        self.transactions: Counter[str] = Counter()
+        self.rolled_back = 0
+        self.recent: deque[Written] = deque(maxlen=REMEMBERED)
+        self.failure: Exception | None = None
+        self._unseen: list[Written] = []
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._seed = seed
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Starts the threads; the databases must be captured by now, or changes would be missed."""
+        for number, source in enumerate(THREADS):
+            chance = random.Random(self._seed + number)
+            thread = threading.Thread(target=self._run, args=(source, chance), name=f"writer-{source}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Ends after the transactions in hand."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(BUSY_SECONDS)
+
+    def write_one(self, source: str) -> Written:
+        """Commits one transaction, in this thread."""
+        with closing(self._connect(source)) as db:
+            chance = random.Random(self._seed)
+            while (written := self._transaction(db, source, chance)) is None:
+                pass
+        return written
+
+    def take_seen(self, positions: Mapping[str, int]) -> list[Written]:
+        """The transactions up to these positions of their sources; each is handed out once."""
+        with self._lock:
+            seen = [w for w in self._unseen if w.position <= positions.get(w.source, 0)]
+            self._unseen = [w for w in self._unseen if w.position > positions.get(w.source, 0)]
+        return seen
+
+    def _run(self, source: str, chance: random.Random) -> None:
+        try:
+            with closing(self._connect(source)) as db:
+                while not self._stop.wait(chance.expovariate(1 / PAUSE[source])):
+                    self._transaction(db, source, chance)
+        except Exception as error:  # for the main thread, which asks for it
+            self.failure = error
+
+    def _connect(self, source: str) -> sqlite3.Connection:
+        db = sqlite3.connect(self.databases[source], timeout=BUSY_SECONDS, isolation_level=None)
+        db.execute("PRAGMA foreign_keys = on")
+        return db
+
+    def _transaction(self, db: sqlite3.Connection, source: str, chance: random.Random) -> Written | None:
+        """One transaction; now and then one that changes its mind and must leave no trace."""
+        bodies = BODIES[source]
+        (body,) = chance.choices([b for b, _ in bodies], [weight for _, weight in bodies])
+        db.execute("BEGIN IMMEDIATE")
+        words = body(db, chance)
+        if words is None or chance.random() < ROLLED_BACK:
+            db.execute("ROLLBACK")
+            self.rolled_back += words is not None
+            return None
+        position = last_id(db)
+        db.execute("COMMIT")
+        written = Written(source, words, position, time.time())
+        with self._lock:
+            self.transactions[source] += 1
+            self.recent.append(written)
+            self._unseen.append(written)
+        return written
