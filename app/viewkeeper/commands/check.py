@@ -1,0 +1,140 @@
+"""``viewkeeper check``: is everything there that the configuration speaks of? Changes nothing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sized
+from concurrent.futures import ThreadPoolExecutor
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata
+
+from viewkeeper.algebra.types import Catalog, Relation
+from viewkeeper.algebra.view import View
+from viewkeeper.commands.kafka import unreachable
+from viewkeeper.config import Config, load_config
+from viewkeeper.errors import KafkaError, Problem, UserError, ViewkeeperError
+from viewkeeper.job.assembly import make_source, parse_views
+from viewkeeper.job.patience import FIRST_START, patiently
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints what is fine; raises everything that is not, together."""
+    config = load_config(args.conf)
+    _say("ok", "configuration", f"{_count(config.sources, 'source')}, {_count(config.views, 'view')}")
+    report = _Report(config)
+    report.look()
+    report.views()
+    report.finish()
+    return 0
+
+
+class _Report:
+    """Looks at sources and Kafka side by side, because each may take the whole deadline to give up."""
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.catalog: Catalog = {}
+        self.errors: list[ViewkeeperError] = []
+
+    def look(self) -> None:
+        config = self.config
+        with ThreadPoolExecutor(len(config.sources) + 1) as pool:
+            described = {
+                name: pool.submit(patiently, make_source(name, section).describe, seconds=FIRST_START)
+                for name, section in config.sources.items()
+            }
+            topics = pool.submit(patiently, lambda: _cluster(config), seconds=FIRST_START)
+        for name, looked in described.items():
+            with _Collecting(self.errors):
+                found = looked.result()
+                self.catalog |= {(name, relation): is_ for relation, is_ in found.items()}
+                _say("ok", f"source {name}", f"{config.sources[name].kind}, {_count(found, 'relation')}")
+        with _Collecting(self.errors):
+            _say("ok", f"kafka {config.kafka.bootstrap}", _topics(config, topics.result()))
+
+    def views(self) -> None:
+        """Parses the views, if all of their relations could be looked at."""
+        if {source for source, _ in self.catalog} < set(self.config.sources):
+            return
+        with _Collecting(self.errors):
+            for name, view in parse_views(self.config, self.catalog).items():
+                _say("ok", f"view {name}", _about(view))
+                for warning in unindexed(view, self.catalog):
+                    _say("warning", f"view {name}", warning)
+
+    def finish(self) -> None:
+        """Raises all that was found; what the user can change comes before what the world must."""
+        if not self.errors:
+            return
+        self.errors.sort(key=lambda e: isinstance(e, UserError))
+        problems: list[Problem] = [p for error in self.errors for p in error.problems]
+        raise type(self.errors[-1])(problems)
+
+
+class _Collecting:
+    """Keeps our own errors for later, so that one does not hide the next."""
+
+    def __init__(self, errors: list[ViewkeeperError]):
+        self.errors = errors
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if isinstance(error, ViewkeeperError):
+            self.errors.append(error)
+            return True
+        return False
+
+
+def unindexed(view: View, catalog: Catalog) -> Iterator[str]:
+    """A sentence for each question that would make its source read a whole relation, with the remedy."""
+    told: set[tuple[str, str, tuple[str, ...]]] = set()
+    for start in range(len(view.occurrences)):
+        for hop in view.hops(start):
+            o = hop.occurrence
+            relation = catalog[o.source, o.relation]
+            if _indexed(relation, hop.key) or (o.source, o.relation, hop.key) in told:
+                continue
+            told.add((o.source, o.relation, hop.key))
+            index = f"CREATE INDEX {o.relation}_{hop.key[0]} ON {o.relation} ({', '.join(hop.key)})"
+            yield (
+                f"{o.source}.{o.relation} has no index that starts with {' or '.join(hop.key)}, "
+                f"so every batch reads it whole; {index}"
+            )
+
+
+def _indexed(relation: Relation, key: tuple[str, ...]) -> bool:
+    return not relation.indexed.isdisjoint(key)
+
+
+def _cluster(config: Config) -> ClusterMetadata:
+    try:
+        return AdminClient(config.kafka.client()).list_topics(timeout=5)
+    except KafkaException as e:
+        raise unreachable(config, e) from None
+
+
+def _topics(config: Config, cluster: ClusterMetadata) -> str:
+    """How many of the topics exist; one of several partitions has no order, and so cannot be used."""
+    topics = [*(s.topic for s in config.sources.values()), *(v.topic for v in config.views.values())]
+    there = [topic for topic in topics if topic in cluster.topics]
+    split = [topic for topic in there if len(cluster.topics[topic].partitions) != 1]
+    if split:
+        what = "has more than one partition, so its messages have no order"
+        raise KafkaError([Problem(f"topic {t}", what, "use a topic of one partition") for t in split])
+    missing = len(topics) - len(there)
+    return f"{_count(there, 'topic')} there" + (f", {missing} to be created by init" if missing else "")
+
+
+def _about(view: View) -> str:
+    relations = ", ".join(f"{o.source}.{o.relation} {o.alias}" for o in view.occurrences)
+    return f"{_count(view.outputs, 'column')} from {relations}"
+
+
+def _count(things: Sized, noun: str) -> str:
+    return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
+
+
+def _say(verdict: str, about: str, what: str) -> None:
+    print(f"{verdict:8}{about}: {what}", flush=True)

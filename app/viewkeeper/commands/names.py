@@ -1,0 +1,19 @@
+"""Names given on the command line, against those of the configuration."""
+
+from __future__ import annotations
+
+from viewkeeper.config import Config
+from viewkeeper.config_problems import nearest
+from viewkeeper.errors import UsageError
+
+
+def require_view(config: Config, name: str) -> None:
+    """Raises UsageError unless the configuration has that view."""
+    if name not in config.views:
+        raise UsageError.at(config.file, f"has no view {name}", nearest(name, config.views))
+
+
+def require_source(config: Config, name: str) -> None:
+    """Raises UsageError unless the configuration has that source."""
+    if name not in config.sources:
+        raise UsageError.at(config.file, f"has no source {name}", nearest(name, config.sources))

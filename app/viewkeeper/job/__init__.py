@@ -1,0 +1,1 @@
+"""The job: the stations wired together, and the loop that drives them."""

@@ -1,0 +1,82 @@
+"""From a configuration to working parts: sources, captures, views; every problem found on the way at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from viewkeeper.algebra.sql import parse_view
+from viewkeeper.algebra.types import Catalog
+from viewkeeper.algebra.view import View
+from viewkeeper.capture.sqlite_capture import SqliteCapture
+from viewkeeper.config import Config, SourceConfig, SqliteConfig
+from viewkeeper.errors import Problem, ViewError
+from viewkeeper.job.patience import FIRST_START, patiently
+from viewkeeper.managers.sources import Source
+from viewkeeper.managers.sources.sqlite import SqliteSource
+from viewkeeper.warehouse.reader import WarehouseReader
+
+
+@dataclass(frozen=True)
+class Project:
+    """A configuration whose sources have been looked at and whose views have been understood."""
+
+    config: Config
+    sources: Mapping[str, Source]  # those that views use
+    catalog: Catalog
+    views: Mapping[str, View]
+    captures: Mapping[str, SqliteCapture]
+
+    def used(self, source: str) -> dict[str, list[str]]:
+        """The relations of a source that views use, and the columns they use of each."""
+        columns: dict[str, set[str]] = {}
+        for view in self.views.values():
+            for occurrence in view.occurrences:
+                if occurrence.source == source:
+                    columns.setdefault(occurrence.relation, set()).update(c.name for c in occurrence.columns)
+        return {relation: sorted(names) for relation, names in sorted(columns.items())}
+
+
+def make_source(name: str, section: SourceConfig) -> Source:
+    """The source that a section of the configuration describes; it connects on first use."""
+    assert isinstance(section, SqliteConfig), f"no such kind of source: {section.kind}"
+    return SqliteSource(name, str(section.path))
+
+
+def make_capture(config: Config, name: str) -> SqliteCapture:
+    """The capture of a source; it connects on first use."""
+    section = config.sources[name]
+    assert isinstance(section, SqliteConfig), f"no such kind of source: {section.kind}"
+
+    def newest_position() -> int:
+        cut = WarehouseReader(config.warehouse).newest()
+        return 0 if cut is None else int(cut.positions.get(name, 0))
+
+    return SqliteCapture(name, str(section.path), section.topic, config.kafka.client(), newest_position)
+
+
+def assemble(config: Config, seconds: float = FIRST_START) -> Project:
+    """Looks at every source (for at most ``seconds``) and parses every view; raises all problems together."""
+    sources = {name: make_source(name, section) for name, section in config.sources.items()}
+    catalog: Catalog = {}
+    for name, source in sources.items():
+        found = patiently(source.describe, seconds=seconds)
+        catalog |= {(name, relation): described for relation, described in found.items()}
+    views = parse_views(config, catalog)
+    used = {source for view in views.values() for source in view.sources}
+    captures = {name: make_capture(config, name) for name in sources if name in used}
+    return Project(config, {name: s for name, s in sources.items() if name in used}, catalog, views, captures)
+
+
+def parse_views(config: Config, catalog: Catalog) -> dict[str, View]:
+    """Every view of the configuration, or a ViewError with the problems of all of them."""
+    views: dict[str, View] = {}
+    problems: list[Problem] = []
+    for name, section in config.views.items():
+        try:
+            views[name] = parse_view(name, section.sql, catalog)
+        except ViewError as error:
+            problems += [Problem(f"{config.file}: {p.place}", p.what, p.remedy) for p in error.problems]
+    if problems:
+        raise ViewError(problems)
+    return views

@@ -1,0 +1,188 @@
+"""Before the first batch: everything a job needs is made, checked and loaded; doing it again does nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from viewkeeper.algebra.view import View
+from viewkeeper.errors import Problem, SourceError, UsageError
+from viewkeeper.job.assembly import Project
+from viewkeeper.job.keeper import Keeper
+from viewkeeper.job.loading import frozen, load
+from viewkeeper.job.patience import FIRST_START, patiently
+from viewkeeper.job.quarantine import Quarantine
+from viewkeeper.managers.manager import Tallies
+from viewkeeper.managers.stages import DriverStage
+from viewkeeper.queue import consumer
+from viewkeeper.queue.update_queue import Inlet, UpdateQueue
+from viewkeeper.warehouse.cuts import Cut, WarehouseTransaction
+from viewkeeper.warehouse.pace import FoldPace
+from viewkeeper.warehouse.topics import ViewTopics, ensure_topics
+from viewkeeper.warehouse.warehouse import Warehouse
+
+log = logging.getLogger("viewkeeper")
+
+
+@dataclass
+class Opening:
+    """Opens a warehouse for a project; the caller holds the warehouse's lock."""
+
+    project: Project
+    warehouse: Warehouse
+    reload: Collection[str] = ()
+    stop: threading.Event = field(default_factory=threading.Event)
+    tallies: Tallies = field(default_factory=dict)
+
+    def open(self) -> Keeper:
+        """The keeper that goes on from the newest cut, every view loaded.
+
+        1 topics, 2 the newest cut, 3 capture, 4 views that are missing. A crash after any step leaves what the next
+        start completes: only the cut at the end of a load makes it count.
+        """
+        patiently(self._ensure_topics, seconds=FIRST_START, stop=self.stop)
+        cut = self.warehouse.open()
+        known = self._known(cut)
+        new = patiently(self._install_capture, seconds=FIRST_START, stop=self.stop)
+        missing = [view for name, view in self.project.views.items() if name not in known]
+        if cut is None or not known:
+            cut = self._load_all(cut)
+        elif missing:
+            cut = self._load_missing(cut, known, missing, new)
+        keeper = self._keeper(cut, self.project.views)
+        patiently(lambda: self._check_topics(keeper), seconds=FIRST_START, stop=self.stop)
+        return keeper
+
+    def _ensure_topics(self) -> None:
+        config = self.project.config
+        names = [config.sources[name].topic for name in self.project.sources]
+        names += [section.topic for section in config.views.values()]
+        if config.bad_messages == "quarantine":
+            names += [config.rejected_topic(name) for name in self.project.sources]
+        ensure_topics(config.kafka.bootstrap, dict.fromkeys(names, 1))
+
+    def _known(self, cut: Cut | None) -> dict[str, View]:
+        """The views that go on as they are; refuses those whose definition changed since they were loaded."""
+        known: dict[str, View] = {}
+        problems: list[Problem] = []
+        for name, view in self.project.views.items():
+            if cut is None or name not in cut.versions or name in self.reload:
+                continue
+            known[name] = view
+            if self.warehouse.definition(name) != view.sql:
+                place = self.project.config.place("views", name, "sql")
+                remedy = f"load it again with 'viewkeeper init {self.project.config.file} --reload {name}'"
+                problems.append(Problem(place, "differs from the SQL that the view was loaded with", remedy))
+        if problems:
+            raise UsageError(problems)
+        return known
+
+    def _install_capture(self) -> dict[str, bool]:
+        """Makes every source log the changes that views need; tells which sources log a relation only from now on."""
+        return {
+            name: c.install(self.project.used(name), bool(self.reload)) for name, c in self.project.captures.items()
+        }
+
+    def _load_all(self, cut: Cut | None) -> Cut:
+        """Every view from one freeze of all sources: cut 0, or a fresh start after everything was lost."""
+        number = 0 if cut is None else cut.last_update
+        positions, offsets = self._fresh_start(self.project.sources)
+        return self._load(list(self.project.views.values()), number, positions, offsets)
+
+    def _load_missing(self, cut: Cut, known: Mapping[str, View], missing: list[View], new: Mapping[str, bool]) -> Cut:
+        """Views added to a warehouse: loaded at its newest cut, the others undisturbed."""
+        before = [name for name in self.project.sources if name in cut.positions]
+        keeper = self._keeper(cut, known)
+        self._check_topics(keeper)
+        # A relation captured only now has no past: the other views must first come up to where its capture began.
+        late = {name: self.project.sources[name].last_change() for name in before if new[name]}
+        catch_up(keeper, self.project, late)
+        positions, offsets = self._fresh_start([name for name in self.project.sources if name not in before])
+        positions |= {name: keeper.cut.positions[name] for name in before}
+        offsets |= {name: keeper.cut.offsets[name] for name in before}
+        return self._load(missing, keeper.cut.last_update, positions, offsets)
+
+    def _load(self, views: list[View], number: int, positions: Mapping[str, str], offsets: Mapping[str, int]) -> Cut:
+        with frozen(self.project.sources, positions) as snapshots:
+            load(views, self.project.sources, snapshots, number, self.warehouse, self.tallies)
+        return self.warehouse.commit(
+            WarehouseTransaction(number, dict(positions), dict(offsets), "complete", views=self.project.views)
+        )
+
+    def _fresh_start(self, names: Collection[str]) -> tuple[dict[str, str], dict[str, int]]:
+        """A position of each source that no update straddles, and an offset that no later update lies before."""
+        config = self.project.config
+        topics = {name: config.sources[name].topic for name in names}
+        ends = consumer.bounds(config.kafka.client(), list(topics.values()))
+        positions = {}
+        for name in names:
+            source = self.project.sources[name]
+            snapshot = source.freeze(None)
+            positions[name] = source.position(snapshot)
+            source.release(snapshot)
+        return positions, {name: ends[topic][1] for name, topic in topics.items()}
+
+    def _keeper(self, cut: Cut, views: Mapping[str, View]) -> Keeper:
+        config = self.project.config
+        sources = {name: s for name, s in self.project.sources.items() if name in cut.positions}
+        inlets = [
+            Inlet(
+                source=name,
+                topic=config.sources[name].topic,
+                relations={r: d for (s, r), d in self.project.catalog.items() if s == name},
+                used=self.project.used(name),
+                position=int(cut.positions[name]),
+                offset=cut.offsets[name],
+            )
+            for name in sources
+        ]
+        return Keeper(
+            views=views,
+            sources=sources,
+            queue=UpdateQueue(inlets, config.bad_messages == "quarantine"),
+            warehouse=self.warehouse,
+            topics=ViewTopics(
+                config.kafka.bootstrap,
+                self.warehouse.id(),
+                {name: config.views[name].topic for name in views},
+            ),
+            stage=DriverStage(sources, self.tallies),
+            pace=FoldPace(config.fold),
+            cut=cut,
+            set_aside=Quarantine(config, self.warehouse, views).set_aside,
+            stop=self.stop,
+        )
+
+    def _check_topics(self, keeper: Keeper) -> None:
+        """The topics still hold what is needed, and view topics hold every cut there is."""
+        config = self.project.config
+        needed = {config.sources[name].topic: offset for name, offset in keeper.queue.offsets().items()}
+        consumer.require(config.kafka.client(), needed)
+        keeper.topics.catch_up(self.warehouse)
+
+
+def catch_up(keeper: Keeper, project: Project, targets: Mapping[str, str]) -> None:
+    """Keeps the views, without Spark, until every source's target position is reached."""
+    client = project.config.kafka.client()
+    deadline = time.monotonic() + FIRST_START
+    while behind := keeper.behind(targets):
+        if time.monotonic() > deadline:
+            raise no_capture(project, behind[0])
+        topics = {i.topic: i.offset for i in keeper.queue.inlets.values()}
+        messages = consumer.read(client, topics, seconds=0.5)
+        if len(messages):
+            keeper.maintain(messages)
+            deadline = time.monotonic() + FIRST_START
+
+
+def no_capture(project: Project, source: str) -> SourceError:
+    """The error for a source whose changes do not arrive."""
+    config = project.config
+    return SourceError.at(
+        f"source {source}",
+        f"has changes that do not arrive in topic {config.sources[source].topic}: no capture seems to run",
+        f"start one with 'viewkeeper capture {config.file}'",
+    )

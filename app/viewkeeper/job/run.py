@@ -1,0 +1,161 @@
+"""The long-running job: opens the warehouse, then lets Spark's stream drive the keeper until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+
+from viewkeeper.config import load_config
+from viewkeeper.errors import KafkaError
+from viewkeeper.job.assembly import Project, assemble
+from viewkeeper.job.keeper import Keeper
+from viewkeeper.job.opening import Opening, no_capture
+from viewkeeper.job.patience import FIRST_START, Stopped, patiently
+from viewkeeper.job.status import StatusFile
+from viewkeeper.managers.stages import SparkStage
+from viewkeeper.queue import consumer
+from viewkeeper.warehouse.warehouse import Warehouse
+
+log = logging.getLogger("viewkeeper")
+
+PRUNE_EVERY = 30.0
+"""Seconds between two rounds of forgetting what the newest cut made unnecessary in the sources' logs."""
+
+
+def run_job(config_file: str, until_idle: bool = False) -> int:
+    """Runs the job in this process; ends on SIGTERM or Ctrl-C after the batch in hand, or when idle if told to."""
+    stop = threading.Event()
+    _stop_on_signal(stop)
+    project = assemble(load_config(config_file))
+    warehouse = Warehouse(project.config.warehouse)
+    with warehouse.lock():
+        try:
+            keeper = Opening(project, warehouse, stop=stop).open()
+            job = Job(project, keeper, StatusFile.of(project.config.warehouse), stop)
+            job.run(until_idle)
+        except Stopped:
+            log.info("stopped while waiting; nothing is lost")
+    return 0
+
+
+@dataclass
+class Job:
+    """Keeper and stream together, and what is done between batches."""
+
+    project: Project
+    keeper: Keeper
+    status: StatusFile
+    stop: threading.Event
+    targets: Mapping[str, str] | None = None  # the positions that --until-idle must reach
+    _progress: tuple[float, int] = (0.0, -1)
+    _pruned: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), -1))
+
+    def run(self, until_idle: bool) -> None:
+        """Keeps the views until stopped; with ``until_idle``, until all that was committed by now is in a cut."""
+        try:
+            if until_idle:
+                self.targets = {name: source.last_change() for name, source in self.keeper.sources.items()}
+            self.status.write(self.keeper)
+            log.info("views %s at cut %d", ", ".join(self.keeper.views), self.keeper.cut.cut)
+            if not self._idle():
+                self._stream()
+            if until_idle and not self.keeper.behind(self.targets or {}):
+                self.keeper.finish()
+        finally:
+            self.status.write(self.keeper, ended=True)
+
+    def _stream(self) -> None:
+        # Imported late: what needs no Spark should not wait for it.
+        from viewkeeper.job.session import spark_session
+        from viewkeeper.job.stream import Stream
+
+        config = self.project.config
+        spark = spark_session(config.warehouse / "logs" / "spark.log", self.stop)
+        try:
+            stream = Stream(
+                spark,
+                config.kafka.spark(),
+                config.warehouse / "checkpoints" / "all",
+                config.min_cut_interval,
+                self.stop,
+            )
+            self.keeper.large_stage = SparkStage(
+                spark, self.keeper.sources, config.warehouse / "scratch", self.keeper.stage.tallies
+            )
+            while not self.stop.is_set() and not self._idle():
+                patiently(
+                    lambda: stream.run(self._offsets(), self._handle, self._between),
+                    stop=self.stop,
+                    waiting=self._waiting,
+                    retryable=(KafkaError,),
+                )
+        finally:
+            spark.stop()
+
+    def _offsets(self) -> dict[str, int]:
+        """Where the stream starts; TopicLost if a topic no longer holds it."""
+        self.keeper.queue.rewind()
+        offsets = {i.topic: i.offset for i in self.keeper.queue.inlets.values()}
+        consumer.require(self.project.config.kafka.client(), offsets)
+        return offsets
+
+    def _handle(self, messages: pa.Table) -> bool:
+        cut = self.keeper.maintain(messages)
+        if cut:
+            self.status.write(self.keeper)
+        if self._idle():
+            self.stop.set()
+        return cut
+
+    def _idle(self) -> bool:
+        return self.targets is not None and not self.keeper.behind(self.targets)
+
+    def _between(self) -> None:
+        """Called every moment by the waiting main thread, batch or no batch."""
+        self._complain_if_nothing_arrives()
+        if self.keeper.busy.acquire(blocking=False):
+            try:
+                self.keeper.fold_if_due()
+                self._prune()
+                self.status.beat(self.keeper)
+            finally:
+                self.keeper.busy.release()
+
+    def _complain_if_nothing_arrives(self) -> None:
+        if self.targets is None:
+            return
+        now, offsets = time.monotonic(), sum(i.offset for i in self.keeper.queue.inlets.values())
+        since, last = self._progress
+        if offsets != last:
+            self._progress = (now, offsets)
+        elif now - since > FIRST_START and not self.keeper.busy.locked():
+            raise no_capture(self.project, self.keeper.behind(self.targets)[0])
+
+    def _prune(self) -> None:
+        """The change logs need not remember what a cut holds."""
+        when, cut = self._pruned
+        if time.monotonic() - when < PRUNE_EVERY or cut == self.keeper.cut.cut:
+            return
+        self._pruned = (time.monotonic(), self.keeper.cut.cut)
+        for name, capture in self.project.captures.items():
+            capture.prune(int(self.keeper.cut.positions[name]))
+
+    def _waiting(self, error: Any) -> None:
+        self.keeper.waiting = None if error is None else str(error)
+        self.status.write(self.keeper)
+
+
+def _stop_on_signal(stop: threading.Event) -> None:
+    def handle(_: int, __: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handle)

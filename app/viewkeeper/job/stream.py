@@ -1,0 +1,98 @@
+"""The Structured Streaming query: the topics of all sources, one micro-batch after another, to the keeper."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from viewkeeper.errors import KafkaError
+
+log = logging.getLogger("viewkeeper")
+
+BATCH_MESSAGES = 200_000
+"""At most this many messages in a micro-batch, so that a backlog of any length fits into memory."""
+
+FETCH_WAIT = "5"
+"""Milliseconds the broker may hold back a fetch. Kafka's 500 would be most of a change's latency."""
+
+
+@dataclass
+class Stream:
+    """One streaming query, started from offsets that the caller knows to be right.
+
+    Spark's own checkpoint is made anew at every start: the newest cut alone says what has been handled.
+    """
+
+    spark: SparkSession
+    options: Mapping[str, str]  # of Spark's Kafka source: bootstrap servers, security
+    checkpoint: Path
+    pause: timedelta  # the least time between two cuts
+    stop: threading.Event
+
+    def run(self, offsets: Mapping[str, int], handle: Callable[[pa.Table], bool], between: Callable[[], None]) -> None:
+        """Hands batches to ``handle`` until it fails or ``stop`` is set; raises what ``handle`` raised.
+
+        ``handle`` tells whether the batch made a cut: only cuts are paced. ``between`` is called all the while, a
+        few times a second, by the thread that waits.
+        """
+        failure: list[BaseException] = []
+        busy = threading.Lock()
+
+        def each_batch(batch: DataFrame, _: int) -> None:
+            with busy:
+                if self.stop.is_set() or failure:
+                    return
+                try:
+                    messages = batch.select("topic", "offset", "value", "timestamp").toArrow()
+                    if handle(messages):
+                        self.stop.wait(self.pause.total_seconds())
+                except BaseException as error:  # Py4J would turn it into text; the waiting thread wants it whole
+                    failure.append(error)
+
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        writer = self._source(offsets).writeStream.foreachBatch(each_batch).queryName("viewkeeper")
+        query = writer.option("checkpointLocation", str(self.checkpoint)).start()
+        try:
+            self._wait(query, failure, between)
+        finally:
+            with busy:  # a batch that has begun is finished first
+                query.stop()
+        if failure:
+            raise failure[0]
+
+    def _source(self, offsets: Mapping[str, int]) -> DataFrame:
+        starting = {topic: {"0": offset} for topic, offset in offsets.items()}
+        return (
+            self.spark.readStream.format("kafka")
+            .options(**self.options)
+            .option("subscribe", ",".join(offsets))
+            .option("startingOffsets", json.dumps(starting))
+            .option("kafka.isolation.level", "read_committed")
+            .option("kafka.fetch.max.wait.ms", FETCH_WAIT)
+            .option("maxOffsetsPerTrigger", BATCH_MESSAGES)
+            .option("failOnDataLoss", "true")
+            .load()
+        )
+
+    def _wait(self, query: Any, failure: list[BaseException], between: Callable[[], None]) -> None:
+        while not self.stop.is_set() and not failure:
+            between()
+            try:
+                if query.awaitTermination(0.2):
+                    break
+            except (StreamingQueryException, PySparkException) as error:
+                if not failure:
+                    reason = str(error).strip().splitlines()[0][:300]
+                    raise KafkaError.at("stream", reason, "see the log file") from error
+                break
