@@ -1,0 +1,97 @@
+"""What the tests share: one real broker for the whole run, and names that no other test uses."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from viewkeeper.local.broker import Broker
+
+_numbers = itertools.count(1)
+_run = uuid.uuid4().hex[:8]
+
+
+def unique(name: str) -> str:
+    """A topic or group name that no other test, worker or earlier run has used."""
+    return f"{name}-{_run}-{next(_numbers)}"
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10.0, what: str = "") -> None:
+    """Polls until the condition holds; fails at the deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class SharedBroker:
+    """The broker of the test run, as tests use it."""
+
+    bootstrap: str
+
+    def client(self, **settings: object) -> dict[str, object]:
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "log_level": 0,
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+
+    def create(self, *topics: str) -> None:
+        """Creates single-partition topics of exactly these names."""
+        admin = AdminClient(self.client())
+        for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
+            future.result(30)
+
+    def new_topic(self, name: str = "topic") -> str:
+        """Creates a topic with a fresh name."""
+        topic = unique(name)
+        self.create(topic)
+        return topic
+
+    def send(self, topic: str, *values: bytes | str, key: str | None = None) -> None:
+        """Sends the values in order and waits until the broker has them."""
+        producer = Producer(self.client(enable_idempotence=True, linger_ms=0))
+        for value in values:
+            producer.produce(topic, value, key)
+        assert producer.flush(30) == 0
+
+    def messages(self, topic: str) -> list[Message]:
+        """Every message that a read_committed reader sees in the topic now."""
+        reading = {"isolation_level": "read_committed", "enable_partition_eof": True}
+        consumer = Consumer(self.client(group_id=unique("reader"), **reading))
+        try:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            return list(_until_end(consumer))
+        finally:
+            consumer.close()
+
+
+def _until_end(consumer: Consumer) -> Iterator[Message]:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        message = consumer.poll(1)
+        if message is None:
+            continue
+        if message.error():  # the only error a healthy broker gives here is the end of the partition
+            return
+        yield message
+    raise AssertionError("the end of the topic was not reached within 30 s")
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBroker]:
+    """One real broker for all tests; ``VIEWKEEPER_TEST_BOOTSTRAP`` may name one that runs already."""
+    if named := os.environ.get("VIEWKEEPER_TEST_BOOTSTRAP"):
+        yield SharedBroker(named)
+        return
+    with Broker(tmp_path_factory.mktemp("broker")) as started:
+        yield SharedBroker(started.bootstrap)

@@ -1,0 +1,316 @@
+"""A small installation for end-to-end tests: real databases, a real broker, and Viewkeeper's commands as processes.
+
+Nothing here uses the sweep. What the views must hold is computed in ``oracle.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tests.conftest import SharedBroker, eventually, unique
+from viewkeeper.warehouse.cuts import Cut
+from viewkeeper.warehouse.fault import CRASH_AFTER
+from viewkeeper.warehouse.reader import WarehouseReader
+
+VIEWKEEPER = str(Path(sys.executable).with_name("viewkeeper"))
+PATIENCE = 180.0
+"""Seconds after which something that must happen did not: generous, because test machines are busy."""
+
+Tables = Mapping[str, Sequence[str]]
+"""Source → the statements that make its database."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def errors(self) -> list[str]:
+        """The lines in the documented form of an error."""
+        return [line for line in self.err.splitlines() if line.startswith("viewkeeper: ")]
+
+
+@dataclass
+class Running:
+    """A command that was started: its process group, its output in files."""
+
+    process: subprocess.Popen[bytes]
+    out: Path
+    err: Path
+
+    def kill(self) -> None:
+        """kill -9 of the command alone: what it started must notice by itself."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def terminate(self) -> Ended:
+        """SIGTERM, and how it ended."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self, seconds: float = PATIENCE) -> Ended:
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.process.args} did not end within {seconds} s") from None
+        return Ended(self.process.returncode, self.out.read_text(), self.err.read_text())
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def leaves_nothing(self) -> bool:
+        """Has every process that it started ended as well?"""
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    def end(self) -> None:
+        """Ends the whole group, whatever is left of it."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait(PATIENCE)
+
+
+@dataclass
+class Installation:
+    """Databases, a configuration and a warehouse in one folder, with topics that no other test uses."""
+
+    folder: Path
+    broker: SharedBroker
+    tables: Tables
+    views: dict[str, str]
+    settings: dict[str, Any] = field(default_factory=dict)
+    topics: dict[str, str] = field(default_factory=dict)
+    processes: list[Running] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for source, statements in self.tables.items():
+            self.topics[source] = unique(source)
+            with closing(sqlite3.connect(self.database(source))) as db:
+                for statement in statements:
+                    db.execute(statement)
+                db.commit()
+        self.configure()
+
+    # ---- configuration
+
+    @property
+    def conf(self) -> Path:
+        return self.folder / "conf.yaml"
+
+    def configure(self, **settings: Any) -> None:
+        """Writes the configuration file anew, from ``views`` and ``settings``."""
+        self.settings |= settings
+        for view in self.views:
+            self.topics.setdefault(f"view.{view}", unique(view))
+        config = {
+            "kafka": {"bootstrap": self.broker.bootstrap},
+            "warehouse": "warehouse",
+            "sources": {
+                source: {"kind": "sqlite", "path": f"{source}.db", "topic": self.topics[source]}
+                for source in self.tables
+            },
+            "views": {view: {"sql": sql, "topic": self.topics[f"view.{view}"]} for view, sql in self.views.items()},
+            **self.settings,
+        }
+        self.conf.write_text(json.dumps(config, indent=1))
+
+    # ---- databases
+
+    def database(self, source: str) -> Path:
+        return self.folder / f"{source}.db"
+
+    def connect(self, source: str) -> sqlite3.Connection:
+        """A connection as an application would have it: it waits for others, and commits by itself."""
+        return sqlite3.connect(self.database(source), timeout=60, isolation_level=None)
+
+    def write(self, source: str, *statements: str) -> None:
+        """One transaction."""
+        with closing(self.connect(source)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            for statement in statements:
+                db.execute(statement)
+            db.execute("COMMIT")
+
+    # ---- commands
+
+    def start(self, *arguments: str, crash_after: str = "", command: Sequence[str] = (VIEWKEEPER,)) -> Running:
+        """Starts a command on this configuration (``arguments`` begin with its name)."""
+        number = len(self.processes)
+        out, err = (self.folder / f"{number:02d}-{arguments[0]}.{kind}" for kind in ("out", "err"))
+        environment = {**os.environ, "COLUMNS": "100"}
+        if crash_after:
+            environment[CRASH_AFTER] = crash_after
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            process = subprocess.Popen(
+                [*command, arguments[0], str(self.conf), *arguments[1:]],
+                stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+                env=environment, cwd=self.folder, start_new_session=True,
+            )  # fmt: skip
+        self.processes.append(Running(process, out, err))
+        return self.processes[-1]
+
+    def run(self, *arguments: str, crash_after: str = "") -> Ended:
+        """Runs a command to its end."""
+        return self.start(*arguments, crash_after=crash_after).wait()
+
+    def done(self, *arguments: str) -> Ended:
+        """Runs a command that must succeed."""
+        ended = self.run(*arguments)
+        assert ended.code == 0, f"{arguments}: exit {ended.code}\n{ended.err}"
+        return ended
+
+    def start_capture(self) -> Running:
+        """Capture, once it has put its triggers in place."""
+        capture = self.start("capture")
+        eventually(lambda: b"capturing" in capture.out.read_bytes() or not capture.alive, PATIENCE, "capture is up")
+        return capture
+
+    @contextmanager
+    def capturing(self) -> Iterator[Running]:
+        """Capture runs inside the block; it must end well."""
+        capture = self.start_capture()
+        yield capture
+        if capture.alive:
+            assert capture.terminate().code == 0
+
+    def delivered(self, source: str) -> bool:
+        """Does the topic hold everything that the database's change log does?"""
+        with closing(self.connect(source)) as db:
+            row = db.execute("SELECT max(id) FROM _viewkeeper_log WHERE op <> 'boundary'").fetchone()
+        sent = self.messages(source)
+        return row[0] is None or (bool(sent) and sent[-1][1]["position"] >= row[0])
+
+    def deliver(self) -> None:
+        """Runs capture until the topics hold every change there is."""
+        with self.capturing():
+            for source in self.tables:
+                eventually(lambda source=source: self.delivered(source), PATIENCE, f"{source} is delivered")
+
+    def end(self) -> None:
+        for running in self.processes:
+            running.end()
+
+    def logs(self) -> Iterator[tuple[str, str]]:
+        """What every command said, for the report of a failed test."""
+        for running in self.processes:
+            for file in (running.out, running.err):
+                if text := file.read_text(errors="replace"):
+                    name = f"{file.name} (exit {running.process.poll()})"
+                    yield name, text if len(text) < 6000 else f"{text[:2000]}\n…\n{text[-4000:]}"
+        log = self.folder / "warehouse" / "logs" / "spark.log"
+        if log.exists():
+            yield log.name, log.read_text(errors="replace")[-3000:]
+
+    # ---- what came out
+
+    def reader(self) -> WarehouseReader:
+        return WarehouseReader(self.folder / "warehouse")
+
+    def cut(self) -> Cut:
+        """The newest cut."""
+        cut = self.reader().newest()
+        assert cut is not None, "there is no cut yet"
+        return cut
+
+    def messages(self, topic: str) -> list[tuple[int, dict[str, Any]]]:
+        """The readable messages of a source's topic or of ``view.<view>``'s: (offset, content)."""
+        return [(m.offset(), orjson.loads(m.value())) for m in self.broker.messages(self.topics[topic])]
+
+    def await_cut(self, past: int) -> None:
+        """Waits until a cut past this one is committed."""
+        eventually(lambda: (c := self.reader().newest()) is not None and c.cut > past, PATIENCE, f"cut {past + 1}")
+
+    def await_position(self) -> None:
+        """Waits until a cut holds all that the sources have committed by now."""
+        wanted = {source: self._last_id(source) for source in self.tables if source in self.cut().positions}
+
+        def reached() -> bool:
+            positions = self.cut().positions
+            return all(int(positions[source]) >= last for source, last in wanted.items())
+
+        eventually(reached, PATIENCE, f"positions {wanted}")
+
+    def _last_id(self, source: str) -> int:
+        with closing(self.connect(source)) as db:
+            return db.execute("SELECT coalesce(max(id), 0) FROM _viewkeeper_log WHERE op <> 'boundary'").fetchone()[0]
+
+
+Write = Callable[[random.Random, sqlite3.Connection], None]
+"""What a writer does inside one transaction."""
+
+
+class Writers:
+    """Threads that write to the databases, each its own transactions, until the block ends.
+
+    One that fails ends the block with its failure.
+    """
+
+    def __init__(self, world: Installation, seed: int, writes: Mapping[str, Sequence[Write]], pause: float = 0.05):
+        self.world = world
+        self.pause = pause
+        self.stop = threading.Event()
+        self.committed = 0
+        self.failures: list[BaseException] = []
+        self.threads = [
+            threading.Thread(target=self._write, args=(source, write, random.Random(f"{seed} {source} {n}")))
+            for source, functions in writes.items()
+            for n, write in enumerate(functions)
+        ]
+
+    def _write(self, source: str, write: Write, rng: random.Random) -> None:
+        try:
+            with closing(self.world.connect(source)) as db:
+                while not self.stop.wait(rng.uniform(0, 2 * self.pause)):
+                    db.execute("BEGIN IMMEDIATE")
+                    write(rng, db)
+                    db.execute("ROLLBACK" if rng.random() < 0.05 else "COMMIT")
+                    self.committed += 1
+        except BaseException as error:
+            self.failures.append(error)
+
+    def __enter__(self) -> Writers:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def wait_for(self, transactions: int) -> None:
+        """Lets the writers commit this many transactions more."""
+        goal = self.committed + transactions
+        eventually(lambda: self.committed >= goal or self.failures, PATIENCE, f"{transactions} transactions")
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(PATIENCE)
+        if self.failures:
+            raise self.failures[0]
+
+
+def pause_of(rng: random.Random, longest: float) -> None:
+    """Lets a random while pass: the only way to hit a process at a moment that it does not announce."""
+    time.sleep(rng.uniform(0, longest))

@@ -1,0 +1,166 @@
+"""View topics on a real broker: a reader that honours seals sees every update once, in order."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.conftest import SharedBroker, unique
+from viewkeeper.errors import KafkaError
+from viewkeeper.messages import PIECE_BYTES, SealMessage, ViewUpdateMessage
+from viewkeeper.warehouse.cuts import UpdateRow, WarehouseTransaction, update_table
+from viewkeeper.warehouse.fault import CRASH_AFTER
+from viewkeeper.warehouse.topics import ViewTopics, ensure_topics
+from viewkeeper.warehouse.warehouse import Warehouse
+
+pytestmark = pytest.mark.e2e
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+@pytest.fixture
+def topic(broker: SharedBroker) -> str:
+    return broker.new_topic("view")
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    warehouse = Warehouse(tmp_path)
+    warehouse.open()
+    empty = SCHEMA.append(pa.field("_count", pa.int64())).empty_table()
+    warehouse.load("v", SCHEMA, "SELECT 1", [empty], 0)
+    warehouse.commit(WarehouseTransaction(0, {}, {}, "complete"))
+    return warehouse
+
+
+def commit(warehouse: Warehouse, first: int, last: int, rows: int = 1, name: str = "x") -> Any:
+    """A cut of updates ``first`` to ``last``, each adding that many rows; even updates change nothing."""
+    odd = [k for k in range(first, last + 1) if k % 2 for _ in range(rows)]
+    table = pa.table({"id": odd, "name": [name] * len(odd), "_count": [1] * len(odd), "_update": odd})
+    updates = update_table(UpdateRow(k, "shop", f"t{k}", "shop.updates", k) for k in range(first, last + 1))
+    return warehouse.commit(WarehouseTransaction(last, {"shop": str(last)}, {}, "complete", updates, {"v": [table]}))
+
+
+def received(broker: SharedBroker, topic: str) -> list[dict[str, Any]]:
+    return [json.loads(message.value()) for message in broker.messages(topic)]
+
+
+def seen(broker: SharedBroker, topic: str) -> list[tuple[str, int]]:
+    return [("seal", m["sealed"]) if "sealed" in m else ("update", m["update"]) for m in received(broker, topic)]
+
+
+def test_a_cut_is_its_updates_in_order_and_then_its_seal(
+    broker: SharedBroker, topic: str, warehouse: Warehouse
+) -> None:
+    topics = ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic})
+    assert topics.catch_up(warehouse) == 1
+    cut = commit(warehouse, 1, 5)
+    topics.publish_stored(warehouse, cut)
+    assert seen(broker, topic) == [
+        ("seal", 0),
+        *[("update", k) for k in (1, 3, 5)],
+        ("seal", 1),
+    ]
+    *_, update, last = received(broker, topic)
+    assert ViewUpdateMessage(**update) == ViewUpdateMessage(
+        view="v", update=5, source="shop", txn="t5", changes=[{"row": {"id": 5, "name": "x"}, "count": 1}]
+    )
+    assert SealMessage(**last).positions == {"shop": "5"}
+
+
+def test_a_restart_sends_just_what_the_topic_lacks(broker: SharedBroker, topic: str, warehouse: Warehouse) -> None:
+    first = ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic})
+    first.catch_up(warehouse)
+    commit(warehouse, 1, 3)
+    commit(warehouse, 4, 6)
+    second = ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic})
+    assert second.last_seal("v") == 0
+    assert second.catch_up(warehouse) == 2
+    assert second.catch_up(warehouse) == 0
+    expected = [("seal", 0), ("update", 1), ("update", 3), ("seal", 1), ("update", 5), ("seal", 2)]
+    assert seen(broker, topic) == expected
+    with pytest.raises(KafkaError, match="another job"):
+        first.publish_stored(warehouse, warehouse.cut(2))
+    assert seen(broker, topic) == expected
+
+
+def test_a_topic_emptied_by_retention_is_not_filled_again(
+    broker: SharedBroker, topic: str, warehouse: Warehouse
+) -> None:
+    topics = ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic})
+    topics.catch_up(warehouse)
+    for k in (1, 3):
+        topics.publish_stored(warehouse, commit(warehouse, k, k + 1))
+        warehouse.note_sealed(warehouse.newest().cut)  # type: ignore[union-attr]
+    emptied = f"{topic}.emptied"
+    ensure_topics(broker.bootstrap, {emptied: 1})
+    assert ViewTopics(broker.bootstrap, warehouse.id(), {"v": emptied}).catch_up(warehouse) == 1
+    assert seen(broker, emptied) == [("update", 3), ("seal", 2)]
+
+
+def test_a_failed_publish_leaves_nothing_to_be_seen(broker: SharedBroker, topic: str, warehouse: Warehouse) -> None:
+    topics = ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic})
+    cut = commit(warehouse, 1, 1)
+
+    def broken() -> Iterator[pa.Table]:
+        yield from warehouse.changes("v", 1, 1)
+        raise RuntimeError("disk gone")
+
+    with pytest.raises(RuntimeError, match="disk gone"):
+        topics.publish(cut, warehouse.updates(1, 1), {"v": broken()})
+    assert seen(broker, topic) == []
+    topics.catch_up(warehouse)
+    assert seen(broker, topic) == [("seal", 0), ("update", 1), ("seal", 1)]
+
+
+def publish_and_crash(bootstrap: str, topic: str, root: Path, step: str) -> None:
+    os.environ[CRASH_AFTER] = step
+    warehouse = Warehouse(root)
+    warehouse.open()
+    ViewTopics(bootstrap, warehouse.id(), {"v": topic}).catch_up(warehouse)
+
+
+@pytest.mark.parametrize("step", ["topics-sent", "topics-sent:2", "topics", "topics:2"])
+def test_a_kill_while_publishing_sends_nothing_twice(
+    broker: SharedBroker, topic: str, warehouse: Warehouse, step: str
+) -> None:
+    commit(warehouse, 1, 3)
+    processes = multiprocessing.get_context("spawn")
+    arguments = (broker.bootstrap, topic, warehouse.layout.root, step)
+    process = processes.Process(target=publish_and_crash, args=arguments)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic}).catch_up(warehouse)
+    assert seen(broker, topic) == [("seal", 0), ("update", 1), ("update", 3), ("seal", 1)]
+
+
+def test_a_large_change_comes_in_pieces(broker: SharedBroker, topic: str, warehouse: Warehouse) -> None:
+    commit(warehouse, 1, 2, rows=30_000, name="n" * 50)
+    ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic}).catch_up(warehouse)
+    pieces = [ViewUpdateMessage(**m) for m in received(broker, topic) if "update" in m]
+    assert [p.part for p in pieces] == list(range(1, len(pieces) + 1)) and len(pieces) > 2
+    assert {p.parts for p in pieces} == {len(pieces)}
+    assert sum(len(p.changes) for p in pieces) == 30_000
+    assert all(len(p.model_dump_json()) < 1.1 * PIECE_BYTES for p in pieces)
+
+
+def test_a_topic_with_several_partitions_is_refused(broker: SharedBroker) -> None:
+    name = unique("view")
+    ensure_topics(broker.bootstrap, {name: 2})
+    ensure_topics(broker.bootstrap, {name: 2})
+    with pytest.raises(KafkaError, match="2 partitions"):
+        ensure_topics(broker.bootstrap, {name: 1})
+
+
+def test_a_broker_that_is_not_there_is_a_clear_error() -> None:
+    with pytest.raises(KafkaError, match="check that the broker runs"):
+        ensure_topics("127.0.0.1:1", {"t": 1}, patience=1.0)
