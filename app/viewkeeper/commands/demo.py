@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
@@ -19,7 +20,7 @@ from viewkeeper.job.assembly import assemble, make_source
 from viewkeeper.job.loading import compare, frozen
 from viewkeeper.job.status import StatusFile
 from viewkeeper.local.broker import Broker
-from viewkeeper.local.demo.children import Child, adopt_orphans, end_descendants
+from viewkeeper.local.demo.children import Child, Household
 from viewkeeper.local.demo.folder import DemoFolder
 from viewkeeper.local.demo.follower import FollowedView, Follower, Sealed, read_bag
 from viewkeeper.local.demo.latency import Latencies
@@ -28,6 +29,7 @@ from viewkeeper.local.demo.sample import SHOWN_VIEW, create_databases
 from viewkeeper.local.demo.screen import ROWS, Asked, Moment, Opinion, Screen
 from viewkeeper.local.demo.window import Window
 from viewkeeper.local.demo.writer import THREADS, Writer
+from viewkeeper.managers.sources.sqlite_log import connect, is_installed
 from viewkeeper.warehouse.reader import WarehouseReader
 
 PORT = 19092
@@ -47,7 +49,6 @@ def run(args: argparse.Namespace) -> int:
     """0 if every view is proven equal to recomputation, 1 if not; however it ends, every process ends with it."""
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
-    adopt_orphans()
     demo = Demo(DemoFolder(Path(args.dir)), args.seconds, Screen())
     try:
         return demo.run()
@@ -70,6 +71,7 @@ class Demo:
         self.screen = screen
         self.writer = Writer(folder.databases)
         self.latencies = Latencies(self.writer)
+        self.household = Household()
         self.children: list[Child] = []
         self.broker: Broker | None = None
         self.follower: Follower | None = None
@@ -93,7 +95,7 @@ class Demo:
         """Ends every thread and every process that is left; doing it after ``stop_parts`` only makes sure."""
         if self.follower is not None:
             self.follower.stop()
-        end_descendants(HURRY)
+        self.household.end(HURRY)
         if self.broker is not None:
             self.broker.stop()
 
@@ -135,11 +137,14 @@ class Demo:
 
     def open_views(self) -> None:
         """The views are loaded, somebody follows their topics, and a first change has gone all the way."""
+        with self.screen.waiting("installing capture"):
+            self._until(self._captured, START_SECONDS, "the databases were not captured")
+        self.screen.step("capture", f"triggers and a change log in {', '.join(self.config.sources)}")
         with self.screen.waiting("loading the views"):
             self._until(lambda: self.warehouse.newest() is not None, START_SECONDS, "the views were not loaded")
             topics = {name: section.topic for name, section in self.config.views.items()}
             views = [FollowedView.loaded(self.warehouse, name, topic) for name, topic in topics.items()]
-        self.screen.step("views", ", ".join(f"{v.name} {v.bag.total():,} rows" for v in views) + " loaded: cut 0")
+        self.screen.step("views", ", ".join(f"{v.name} {v.rows:,} rows" for v in views) + " loaded: cut 0")
         shown = next(view for view in views if view.name == SHOWN_VIEW)
         self.window = Window(BUSY_CUSTOMER, (dict(zip(shown.columns, row, strict=True)) for row in shown.bag))
         self.follower = Follower(self.config.kafka.client(), views, self._heard)
@@ -149,6 +154,14 @@ class Demo:
             self._until(self._caught_up, START_SECONDS, "the first change did not arrive")
         self.latencies.forget()
         self.screen.step("job", f"ready: a first change in shop is in the views; logs in {self.folder.logs}/")
+
+    def _captured(self) -> bool:
+        """Does every database log its changes?"""
+        for name, path in self.folder.databases.items():
+            with closing(connect(str(path), f"source {name}")) as db:
+                if not is_installed(db):
+                    return False
+        return True
 
     def _heard(self, sealed: Sealed) -> None:
         self.latencies.heard(sealed)
@@ -191,10 +204,10 @@ class Demo:
             written={name: self.writer.transactions[name] for name in self.config.sources},
             rolled_back=self.writer.rolled_back,
             asked={name: Asked(**tally) for name, tally in status.get("asked", {}).items()},
-            recent=list(self.writer.recent),
+            recent=self.writer.latest(),
             view=SHOWN_VIEW,
             rows=self.window.newest(ROWS),
-            row_counts={view.name: view.bag.total() for view in views},
+            row_counts={view.name: view.rows for view in views},
             cut=status.get("cut", 0),
             updates=status.get("last_update", 0),
             latency=self.latencies.lately(),
@@ -215,9 +228,10 @@ class Demo:
                 examples = [f"{count:+} {row}" for row, count in result.examples]
                 by = "recomputation by viewkeeper verify"
                 opinions.append(Opinion(name, result.rows, by, result.differing, examples))
+                written = self.config.views[name].sql
                 columns, held = read_bag(self.warehouse, name, cut.cut)
                 others = {
-                    "the same SQL, run by SQLite over the three files": recompute(view.sql, self.folder.databases),
+                    "the same SQL, run by SQLite over the three files": recompute(written, self.folder.databases),
                     "what a reader of its topic has put together": self.follower.views[name].bag,
                 }
                 for by, bag in others.items():
@@ -259,10 +273,12 @@ class Demo:
 
     def take_leave(self) -> None:
         """Where everything is, and what works now that the broker is gone."""
+        cut = self.warehouse.newest()
+        some = 0 if cut is None else cut.last_update // 2
         command, conf = _command(), self.folder.config
         assert self.broker is not None and self.broker.port is not None
         tries = {
-            "the view after any update": f"read {conf} {SHOWN_VIEW} --update 100",
+            "the view after any update": f"read {conf} {SHOWN_VIEW} --update {some}",
             "what a change makes it ask": f"explain {conf} {SHOWN_VIEW}",
             "the proof again": f"verify {conf}",
             "the broker and its topics": f"broker --dir {self.folder.broker} --port {self.broker.port}",

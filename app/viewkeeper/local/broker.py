@@ -165,7 +165,8 @@ class Broker:
         return settings
 
     def _format(self, settings: Path) -> None:
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # A leading letter: an id that begins with '-' would be taken for an option.
+        cluster = "v" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         tool = self._launch("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))
         if tool.wait() != 0:
             raise self._failure("the broker's folder could not be prepared")

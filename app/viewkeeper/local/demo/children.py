@@ -52,21 +52,29 @@ class Child:
             return None
 
 
-def adopt_orphans() -> None:
-    """Makes us the parent of every descendant whose own parent ended, so that ``end_descendants`` finds them all."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+class Household:
+    """Every process that comes to be below us from now on, theirs included.
 
+    We become the parent of each whose own parent ends, so that none is out of sight.
+    """
 
-def end_descendants(grace: float) -> None:
-    """Waits for all our descendants to end, asking them first; after ``grace`` seconds they are killed."""
-    deadline = time.monotonic() + grace
-    for pid in _descendants():
-        _signal(pid, signal.SIGTERM)
-    while remaining := list(_descendants()):
-        if time.monotonic() > deadline:
-            for pid in remaining:
-                _signal(pid, signal.SIGKILL)
-        time.sleep(_POLL)
+    def __init__(self) -> None:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._before = frozenset(_descendants())
+
+    def end(self, grace: float) -> None:
+        """Returns when none runs any more: they are asked to end and, after ``grace`` seconds, killed."""
+        deadline = time.monotonic() + grace
+        for pid in self._running():
+            _signal(pid, signal.SIGTERM)
+        while running := self._running():
+            if time.monotonic() > deadline:
+                for pid in running:
+                    _signal(pid, signal.SIGKILL)
+            time.sleep(_POLL)
+
+    def _running(self) -> list[int]:
+        return [pid for pid in _descendants() if pid not in self._before]
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

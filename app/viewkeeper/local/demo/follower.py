@@ -43,13 +43,15 @@ class FollowedView:
     topic: str
     columns: tuple[str, ...]
     bag: Counter[tuple[Any, ...]]
+    rows: int
     cut: int = 0
     pending: list[tuple[Row, int]] = field(default_factory=list)
 
     @classmethod
     def loaded(cls, warehouse: WarehouseReader, name: str, topic: str) -> FollowedView:
         """The view at cut 0, which is not in its topic."""
-        return cls(name, topic, *read_bag(warehouse, name, 0))
+        columns, bag = read_bag(warehouse, name, 0)
+        return cls(name, topic, columns, bag, bag.total())
 
     def receive(self, message: bytes, at: float) -> Sealed | None:
         """Takes in a message; a seal makes everything before it count."""
@@ -63,6 +65,7 @@ class FollowedView:
             self.bag[values] += count
             if not self.bag[values]:
                 del self.bag[values]
+            self.rows += count
         self.cut = content["sealed"]
         positions = {source: int(position) for source, position in content["positions"].items()}
         return Sealed(self.name, self.cut, content["last_update"], positions, changes, at)

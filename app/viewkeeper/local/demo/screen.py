@@ -23,7 +23,7 @@ from viewkeeper.local.demo.window import ShownRow
 from viewkeeper.local.demo.writer import Written
 
 WIDTH = 100
-NARROWEST, LOWEST = 88, 24
+NARROWEST, LOWEST = 88, 25
 ROWS, LOWEST_ROWS = 10, 4
 RECENT = 5
 LINE_SECONDS = 2.0
@@ -145,7 +145,7 @@ class Screen:
 
     def _rows(self) -> int:
         """How many rows of the view fit."""
-        return max(LOWEST_ROWS, min(ROWS, self.console.height - 19))
+        return max(LOWEST_ROWS, min(ROWS, self.console.height - 21))
 
     # ---- the proof
 
@@ -153,9 +153,11 @@ class Screen:
         """A line an opinion, and rows that differ under it."""
         names = max(len(opinion.view) for opinion in opinions)
         for opinion in opinions:
-            verdict = "[green]equal[/]" if not opinion.differing else f"[bold red]{opinion.differing:,} rows differ[/]"
+            verdict = (
+                "[green]equal to[/]" if not opinion.differing else f"[bold red]{opinion.differing:,} differ from[/]"
+            )
             mark = "[green]✓[/]" if not opinion.differing else "[bold red]✗[/]"
-            self.say(f"  {mark} {opinion.view:<{names}} {opinion.rows:>7,} rows  {verdict} to {opinion.by}")
+            self.say(f"  {mark} {opinion.view:<{names}} {opinion.rows:>7,} rows  {verdict} {opinion.by}")
             for example in opinion.examples:
                 self.say(f"      {escape(example)}")
 
@@ -164,8 +166,8 @@ def _line(moment: Moment) -> str:
     latency = "" if moment.latency is None else f", {moment.latency:.2f} s behind"
     waiting = f"; waiting: {escape(moment.waiting)}" if moment.waiting else ""
     return (
-        f"{moment.phase}: {sum(moment.written.values()):,} transactions written, {moment.updates:,} updates in "
-        f"{moment.cut:,} cuts{latency}, {moment.compensated:,} answers compensated{waiting}"
+        f"{moment.phase}: {sum(moment.written.values()):,} transactions written, update {moment.updates:,} in "
+        f"cut {moment.cut:,}{latency}, {moment.compensated:,} answers compensated{waiting}"
     )
 
 
@@ -204,7 +206,8 @@ def _recent(moment: Moment) -> RenderableType:
         Text.assemble((f"  {w.source:<6}", _COLOURS[w.source]), w.words, no_wrap=True, overflow="ellipsis")
         for w in list(moment.recent)[-RECENT:]
     ]
-    return Group("[bold]last transactions[/]", *lines, *[""] * (RECENT - len(lines)))
+    title = Text.from_markup(f"[bold]last transactions[/] [dim]({moment.rolled_back:,} others were rolled back)[/]")
+    return Group(title, *lines, *[""] * (RECENT - len(lines)))
 
 
 def _view(moment: Moment, rows: int) -> RenderableType:
@@ -215,7 +218,8 @@ def _view(moment: Moment, rows: int) -> RenderableType:
     for _ in range(rows - len(moment.rows)):
         table.add_row()
     count = moment.row_counts[moment.view]
-    return Group(f"[bold]{moment.view}[/], {count:,} rows; the newest of one busy customer:", table)
+    title = Text.from_markup(f"[bold]{moment.view}[/], {count:,} rows; the newest of one busy customer:")
+    return Group(title, table)
 
 
 def _table(*columns: tuple[str, int]) -> Table:
@@ -242,6 +246,5 @@ def _numbers(moment: Moment) -> Text:
     return Text.from_markup(
         f"[bold]{moment.updates:,}[/] updates in [bold]{moment.cut:,}[/] cuts   "
         f"commit → cut [bold]{latency}[/] (median)   "
-        f"answers compensated [bold green]{moment.compensated:,}[/]   "
-        f"rolled back {moment.rolled_back:,}"
+        f"answers compensated [bold green]{moment.compensated:,}[/]"
     )

@@ -36,7 +36,7 @@ def place_order(db: sqlite3.Connection, chance: random.Random) -> str | None:
 def change_quantities(db: sqlite3.Connection, chance: random.Random) -> str | None:
     order = _some_order(db, chance)
     changed = db.execute("UPDATE order_lines SET quantity = quantity % 9 + 1 WHERE order_id = ?", (order,)).rowcount
-    return f"order {order}: {changed} quantities changed" if changed else None
+    return f"order {order}: {changed} {'quantity' if changed == 1 else 'quantities'} changed" if changed else None
 
 
 def replace_line(db: sqlite3.Connection, chance: random.Random) -> str | None:

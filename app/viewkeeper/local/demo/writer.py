@@ -41,7 +41,7 @@ class Writer:
         self.databases = databases
         self.transactions: Counter[str] = Counter()
         self.rolled_back = 0
-        self.recent: deque[Written] = deque(maxlen=REMEMBERED)
+        self._recent: deque[Written] = deque(maxlen=REMEMBERED)
         self.failure: Exception | None = None
         self._unseen: list[Written] = []
         self._lock = threading.Lock()
@@ -71,6 +71,11 @@ class Writer:
                 pass
         return written
 
+    def latest(self) -> list[Written]:
+        """The last few transactions, oldest first."""
+        with self._lock:
+            return list(self._recent)
+
     def take_seen(self, positions: Mapping[str, int]) -> list[Written]:
         """The transactions up to these positions of their sources; each is handed out once."""
         with self._lock:
@@ -95,17 +100,25 @@ class Writer:
         """One transaction; now and then one that changes its mind and must leave no trace."""
         bodies = BODIES[source]
         (body,) = chance.choices([b for b, _ in bodies], [weight for _, weight in bodies])
-        db.execute("BEGIN IMMEDIATE")
-        words = body(db, chance)
-        if words is None or chance.random() < ROLLED_BACK:
-            db.execute("ROLLBACK")
-            self.rolled_back += words is not None
-            return None
-        position = last_id(db)
-        db.execute("COMMIT")
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            words = body(db, chance)
+            if words is None or chance.random() < ROLLED_BACK:
+                with self._lock:
+                    self.rolled_back += words is not None
+                return None
+            position = last_id(db)
+            db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            return None  # whoever holds the lock so long must be let through
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
         written = Written(source, words, position, time.time())
         with self._lock:
             self.transactions[source] += 1
-            self.recent.append(written)
+            self._recent.append(written)
             self._unseen.append(written)
         return written
