@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sqlite3
 from collections import Counter
@@ -76,10 +77,8 @@ class Watched:
     def run(self, *statements: str) -> None:
         """Executes the statements (one that fails may fail), then compares."""
         for statement in statements:
-            try:
+            with contextlib.suppress(sqlite3.IntegrityError):
                 self.db.execute(statement)
-            except sqlite3.IntegrityError:
-                pass
         self.assert_exact("\n".join(statements))
 
 
@@ -100,9 +99,7 @@ class World:
     def make(self) -> None:
         r = self.random
         conflict = lambda: r.choice(ON_CONFLICT)  # noqa: E731
-        shape = r.choice(
-            ["integer key", "integer key", "text key", "no key", "without rowid", "without rowid pair"]
-        )
+        shape = r.choice(["integer key", "integer key", "text key", "no key", "without rowid", "without rowid pair"])
         columns = {
             "integer key": f"id INTEGER PRIMARY KEY{conflict()}",
             "text key": f"id TEXT COLLATE {r.choice(['NOCASE', 'BINARY'])} PRIMARY KEY{conflict()}",
@@ -122,9 +119,7 @@ class World:
         # The child's type is the parent's: if they differ, SQLite shows delete triggers OLD in the child's type.
         kind = "TEXT" if shape == "text key" else "INTEGER"
         reference = f" REFERENCES t(id) ON DELETE {r.choice(ACTIONS)} ON UPDATE {r.choice(ACTIONS)}"
-        parts.append(
-            f"p {kind}{default}{reference if self_reference else ''}{r.choice(['', '', ' UNIQUE'])}"
-        )
+        parts.append(f"p {kind}{default}{reference if self_reference else ''}{r.choice(['', '', ' UNIQUE'])}")
         if r.random() < 0.3:
             parts.append("g GENERATED ALWAYS AS (b + 1)" + r.choice([" VIRTUAL", " STORED"]))
         if shape == "without rowid pair":
@@ -164,7 +159,8 @@ class World:
             body = self.insert() if r.random() < 0.5 else self.update()
         else:
             choices = [
-                f"INSERT{r.choice(OR)} INTO t (id, a, b, p) VALUES ({row}.id + {self.number()}, {row}.a, {self.value()}, {self.value()})",
+                f"INSERT{r.choice(OR)} INTO t (id, a, b, p) "
+                f"VALUES ({row}.id + {self.number()}, {row}.a, {self.value()}, {self.value()})",
                 f"INSERT{r.choice(OR)} INTO t (id, a, b, p) VALUES ({row}.id, {self.value()}, {row}.b, {self.value()})",
                 f"UPDATE{r.choice(OR)} t SET b = {row}.b, a = {self.value()} WHERE id = {self.number()}",
                 f"DELETE FROM t WHERE id = {row}.id + 1",
@@ -206,7 +202,8 @@ class World:
         if kind < 0.4:
             return self.insert()
         if kind < 0.5:
-            plain = f"INSERT INTO t (id, a, b, p) VALUES ({self.number()}, {self.value()}, {self.value()}, {self.value()})"
+            values = f"{self.number()}, {self.value()}, {self.value()}, {self.value()}"
+            plain = f"INSERT INTO t (id, a, b, p) VALUES ({values})"
             do = r.choice(
                 [
                     "NOTHING",
@@ -220,7 +217,8 @@ class World:
         if kind < 0.8 and self.shape not in ("without rowid", "without rowid pair"):
             return r.choice(
                 [
-                    f"INSERT{r.choice(OR)} INTO t (rowid, a, b) VALUES ({self.number()}, {self.value()}, {self.value()})",
+                    f"INSERT{r.choice(OR)} INTO t (rowid, a, b) "
+                    f"VALUES ({self.number()}, {self.value()}, {self.value()})",
                     f"UPDATE{r.choice(OR)} t SET rowid = {self.number()} WHERE id = {self.number()}",
                 ]
             )
@@ -228,9 +226,7 @@ class World:
             if self.has_child:
                 return f"INSERT{r.choice(OR)} INTO u (id, t) VALUES ({self.number()}, {self.number()})"
             return f"REPLACE INTO t (id, a, b, p) SELECT id + 1, a, b, p FROM t WHERE id < {self.number()}"
-        return (
-            f"DELETE FROM t WHERE {r.choice([f'id = {self.number()}', f'b = {self.value()}', 'p IS NULL'])}"
-        )
+        return f"DELETE FROM t WHERE {r.choice([f'id = {self.number()}', f'b = {self.value()}', 'p IS NULL'])}"
 
 
 def run_history(seed: int, transactions: int = 12) -> int:

@@ -55,6 +55,17 @@ class SqliteCapture:
         """See ``sqlite_triggers.install``."""
         return install(self.name, self.path, relations, reload)
 
+    def begun(self, relations: Collection[str]) -> int:
+        """The newest change before the capture of these relations began: only past it is their history known."""
+        db = log.connect(self.path, self.place)
+        try:
+            with log.reporting(self.place), log.reading(db):
+                state = log.read_state(db, self.place)
+                since = max((state.tables[relation].layout.since for relation in relations), default=0)
+                return log.last_change(db, state, until=since)
+        finally:
+            db.close()
+
     def remove(self) -> None:
         """Takes the triggers and the log out of the database."""
         remove(self.name, self.path)
@@ -68,7 +79,7 @@ class SqliteCapture:
             db.close()
 
     def run(self, stop: threading.Event) -> None:
-        """Sends every change until ``stop``; waits for a broker or database that is away, raises what waiting cannot mend."""
+        """Sends every change until ``stop``; waits for a broker or database that is away, raises the rest."""
         pause = _FIRST_PAUSE
         while not stop.is_set():
             try:
@@ -111,10 +122,8 @@ class SqliteCapture:
             emptied = self.floor is not None and self.topic.was_emptied()
             last = self.floor() if emptied and self.floor else state.installed
         if last > end:
-            what = f"its change log ends at {end}, but the topic holds an update at {last}: an older copy of the database?"
-            raise SourceError.at(
-                self.place, what, "put the right database back, or run `viewkeeper init --reload`"
-            )
+            what = f"its change log ends at {end}, but the topic holds an update at {last}: is it an older copy?"
+            raise SourceError.at(self.place, what, "put the right database back, or run `viewkeeper init --reload`")
         return max(last, state.pruned)  # what was pruned is in a cut, so nobody needs it from the topic
 
     def _step(self, db: sqlite3.Connection) -> None:
@@ -162,7 +171,7 @@ def _text(stored: bytes) -> str:
 
 
 def run_capture(captures: Sequence[SqliteCapture], stop: threading.Event) -> None:
-    """Runs several captures, a thread each, until ``stop`` or until one fails; then all end and the failure is raised."""
+    """Runs the captures, a thread each, until ``stop`` or until one fails; then all end and the failure is raised."""
     failures: list[ViewkeeperError] = []
 
     def one(capture: SqliteCapture) -> None:

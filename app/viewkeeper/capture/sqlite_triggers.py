@@ -30,11 +30,12 @@ from viewkeeper.managers.sources.sqlite_schema import OWN, Table, quoted, read_t
 from viewkeeper.managers.sources.sqlite_watch import used_problems
 
 _MOST_COLUMNS = 900  # twice that and the log's own stay below SQLite's 2000
+_COLLATIONS = {"BINARY", "NOCASE", "RTRIM"}
 _RELOAD = "run `viewkeeper init --reload`"
 
 
 def install(name: str, path: str, relations: Mapping[str, Collection[str]], reload: bool = False) -> bool:
-    """Makes exactly these relations captured (relation → columns that views use); is one of them captured only from now on?
+    """Makes exactly these relations captured (relation → columns that views use); is one captured only from now on?
 
     One transaction; doing it twice changes nothing. A relation whose capture was interrupted (triggers dropped, a used
     column altered) is refused, because changes may be missing, unless the caller is about to ``reload`` its views.
@@ -86,9 +87,7 @@ def check_schema(db: sqlite3.Connection, place: str, sent: int) -> LogState:
 # ---- installing
 
 
-def install_on(
-    db: sqlite3.Connection, place: str, relations: Mapping[str, Collection[str]], reload: bool
-) -> bool:
+def install_on(db: sqlite3.Connection, place: str, relations: Mapping[str, Collection[str]], reload: bool) -> bool:
     first = not is_installed(db)
     if first:
         _create_log(db)
@@ -124,20 +123,18 @@ def _unfit_table(relation: str, table: Table | None) -> list[str]:
         return [f"there is no table {relation}"]
     if table.kind != "table":
         return [
-            f"{relation} is a {table.kind} table, only ordinary tables can be captured".replace(
-                "view table", "view"
-            )
+            f"{relation} is a {table.kind} table, only ordinary tables can be captured".replace("view table", "view")
         ]
     problems = [f"{relation}: unique index {name} is on an expression" for name in table.unique_expressions]
     if table.rowid_name is None and not table.without_rowid:
         problems.append(f"{relation}: columns named rowid, oid and _rowid_ hide the row's identity")
+    foreign = {c for key in table.unique_keys for c in key.collations} - _COLLATIONS
+    problems += [f"{relation}: a unique key has the collation {c}, which only its own programs know" for c in foreign]
     if len(table.columns) > _MOST_COLUMNS:
         problems.append(f"{relation} has more than {_MOST_COLUMNS} columns")
     for name, sql in table.user_triggers:
         if re.search(r"\bAFTER\b.*\bBEGIN\b.*\bRAISE\s*\(\s*IGNORE", sql, re.IGNORECASE | re.DOTALL):
-            problems.append(
-                f"{relation}: trigger {name} may RAISE(IGNORE) after a change and so hide it from capture"
-            )
+            problems.append(f"{relation}: trigger {name} may RAISE(IGNORE) after a change and so hide it from capture")
     return problems
 
 
@@ -237,9 +234,7 @@ def _unique_keys(table: Table) -> set[str]:
 
 
 def _has_rows(db: sqlite3.Connection, relation: str, since: int) -> bool:
-    row = db.execute(
-        f"SELECT 1 FROM {LOG} WHERE id > ? AND relation = ? LIMIT 1", (since, relation)
-    ).fetchone()
+    row = db.execute(f"SELECT 1 FROM {LOG} WHERE id > ? AND relation = ? LIMIT 1", (since, relation)).fetchone()
     return row is not None
 
 

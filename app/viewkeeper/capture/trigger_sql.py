@@ -13,6 +13,9 @@ such company is *guarded*: NEW is registered as *pending*, so that a row which b
 is noted as well; and where foreign keys refer to the table, an action may meet NEW under a replaced row's identity
 before NEW's own AFTER trigger, so notes of a performed update are settled by whichever trigger comes first.
 
+One case stays open: an OR FAIL inside a user's trigger that a foreign key's action fires in the middle of a REPLACE.
+It ends the statement, keeps what REPLACE deleted, and no trigger fires after it.
+
 An identity is the rowid, or the primary key of a WITHOUT ROWID table. Nothing here may conflict itself: a statement's
 OR clause also governs the statements of the triggers it fires.
 """
@@ -25,9 +28,7 @@ from collections.abc import Callable
 from viewkeeper.managers.sources.sqlite_log import LOG, notes_table, pending_table
 from viewkeeper.managers.sources.sqlite_schema import OWN, Table, UniqueKey, quoted
 
-_LITERAL = re.compile(
-    r"\(*\s*(?:[+-]?\s*[\d.]+(?:e[+-]?\d+)?|x?'(?:[^']|'')*'|true|false)\s*\)*", re.IGNORECASE
-)
+_LITERAL = re.compile(r"\(*\s*(?:[+-]?\s*[\d.]+(?:e[+-]?\d+)?|x?'(?:[^']|'')*'|true|false)\s*\)*", re.IGNORECASE)
 _ROW = "_row"  # the captured table inside a trigger's SELECT
 
 
@@ -49,9 +50,7 @@ class TriggerWriter:
         if not self.table.without_rowid:
             return (UniqueKey((), ()), *self.table.unique_keys)
         primary = self.table.primary_key
-        own = next(
-            key for key in self.table.unique_keys if set(key.positions) == set(primary) and not key.where
-        )
+        own = next(key for key in self.table.unique_keys if set(key.positions) == set(primary) and not key.where)
         return (own, *(key for key in self.table.unique_keys if key != own))
 
     # ---- what is created
@@ -63,14 +62,13 @@ class TriggerWriter:
     def _scratch(self) -> list[str]:
         columns = ", ".join(["rid", *(f"c{i}" for i in self.positions)])
         old = ", ".join(["orid", *(f"o{i}" for i in self.identity.positions)])
+        image = ", ".join(["altered", *(f"i{i}" for i in self.positions)])
         tables = [
             f"CREATE TABLE {self.notes} ({columns})",
-            f"CREATE TABLE {self.pending} (id INTEGER PRIMARY KEY, done, {columns}, {old})",
+            f"CREATE TABLE {self.pending} (id INTEGER PRIMARY KEY, done, {columns}, {old}, {image})",
         ]
         for name in (self.notes, self.pending):
-            tables += [
-                f"CREATE INDEX {name}_{i} ON {name} ({self._indexed(key)})" for i, key in enumerate(self.keys)
-            ]
+            tables += [f"CREATE INDEX {name}_{i} ON {name} ({self._indexed(key)})" for i, key in enumerate(self.keys)]
         return tables
 
     def _indexed(self, key: UniqueKey) -> str:
@@ -78,7 +76,7 @@ class TriggerWriter:
         return ", ".join(f"c{i} COLLATE {quoted(collation)}" for i, collation in parts) or "rid"
 
     def _triggers(self) -> list[str]:
-        moved = "" if self.table.referenced else self._key_moved()
+        moved = "" if self.guarded else self._key_moved()
         return [
             self._trigger("BEFORE", "INSERT", self._before("INSERT")),
             self._trigger("BEFORE", "UPDATE", self._before("UPDATE"), moved),
@@ -102,24 +100,25 @@ class TriggerWriter:
             steps.append(self._register(event))
         else:
             steps += [
-                f"DELETE FROM {self.notes} WHERE {self._match(key, self.notes, self._coming)}"
-                for key in self.keys
+                f"DELETE FROM {self.notes} WHERE {self._match(key, self.notes, self._coming)}" for key in self.keys
             ]
         return steps + [self._note_candidates(key, event) for key in self.keys]
 
     def _after(self, event: str) -> list[str]:
         steps = self._settle_replaced(event)
+        if self.guarded and event == "UPDATE":
+            steps += self._correct_old()
         if self.guarded:
             steps.append(self._unregister())
         if event == "UPDATE":
             left = f"({self._same('OLD', 'NEW')} OR NOT {self._exists('OLD')})"
             steps.append(f"DELETE FROM {self.notes} WHERE {self._same(self.notes, 'OLD')} AND {left}")
         if self.guarded and event == "UPDATE":
-            steps.append(
-                f"DELETE FROM {self.pending} WHERE {self._same_old('OLD')} AND NOT ({self._same('OLD', 'NEW')})"
-            )
+            steps += self._settle_abandoned(f"AND NOT ({self._same('OLD', 'NEW')})")
         if self.guarded:
             steps.append(self._note_if_pending())
+        if self.guarded and event == "UPDATE":
+            steps += [self._mark_performed(), self._remember_image()]
         return [*steps, self._log_insert() if event == "INSERT" else self._log_update()]
 
     def _before_delete(self) -> list[str]:
@@ -127,12 +126,13 @@ class TriggerWriter:
 
         Foreign keys act, and fire triggers, between the row's end and its AFTER DELETE trigger.
         """
-        return [*self._settle_performed(), f"DELETE FROM {self.notes} WHERE {self._same(self.notes, 'OLD')}"]
+        steps = [*self._settle_performed(), f"DELETE FROM {self.notes} WHERE {self._same(self.notes, 'OLD')}"]
+        if self.guarded:
+            steps.append(f"UPDATE {self.pending} SET done = 1 WHERE {self._same_old('OLD')}")
+        return steps
 
     def _after_delete(self) -> list[str]:
         steps = self._settle_abandoned()
-        if self.guarded:
-            steps.append(f"DELETE FROM {self.pending} WHERE {self._same_old('OLD')}")
         before = ", ".join(f"b{i}" for i in self.positions)
         values = ", ".join(self._column("OLD", i) for i in self.positions)
         return [*steps, f"INSERT INTO {LOG} (relation, op, {before}) VALUES ({self._name}, 'delete', {values})"]
@@ -152,11 +152,15 @@ class TriggerWriter:
         )
 
     def _note_if_pending(self) -> str:
-        """Notes the row just written if a statement that is still under way conflicts with it."""
-        values = ", ".join([self._rid("NEW"), *(self._column("NEW", i) for i in self.positions)])
+        """Notes the row just written if a statement that is still under way conflicts with it.
+
+        The row is taken from the table: a foreign key's action may have altered or deleted it since NEW was made.
+        """
+        values = ", ".join([self._rid(_ROW), *(self._column(_ROW, i) for i in self.positions)])
         return (
-            f"INSERT INTO {self.notes} SELECT {values} "
-            f"WHERE EXISTS (SELECT 1 FROM {self.pending} WHERE done IS NULL AND ({self._conflict(self.pending)})) "
+            f"INSERT INTO {self.notes} SELECT {values} FROM {quoted(self.table.name)} AS {_ROW} "
+            f"WHERE {self._same(_ROW, 'NEW')} "
+            f"AND EXISTS (SELECT 1 FROM {self.pending} WHERE done IS NULL AND ({self._conflict(self.pending)})) "
             f"AND NOT EXISTS (SELECT 1 FROM {self.notes} WHERE {self._same(self.notes, 'NEW')})"
         )
 
@@ -177,9 +181,38 @@ class TriggerWriter:
         newest = f"SELECT max(id) FROM {self.pending} WHERE {' AND '.join(same)}"
         return f"DELETE FROM {self.pending} WHERE id >= ({newest})"
 
+    def _mark_performed(self) -> str:
+        """OLD is what a statement under way made of the row: that one is performed, only its AFTER trigger waits."""
+        made = " AND ".join(f"c{i} IS {self._column('OLD', i)} COLLATE BINARY" for i in self.positions)
+        return f"UPDATE {self.pending} SET done = 1 WHERE done IS NULL AND {self._same_old('OLD')} AND {made}"
+
+    def _remember_image(self) -> str:
+        """The row just written is about to be updated by a statement under way: that one's OLD is out of date."""
+        names = ", ".join(["altered", *(f"i{i}" for i in self.positions)])
+        values = ", ".join(["1", *(self._column(_ROW, i) for i in self.positions)])
+        row = f"SELECT {values} FROM {quoted(self.table.name)} AS {_ROW} WHERE {self._same(_ROW, 'NEW')}"
+        return f"UPDATE {self.pending} SET ({names}) = ({row}) WHERE done IS NULL AND {self._same_old('NEW')}"
+
+    def _correct_old(self) -> list[str]:
+        """Logs what OLD should have been: SQLite read it before other programs altered the row."""
+        own = f"SELECT max(id) FROM {self.pending} WHERE {self._same_old('OLD')}"
+        altered = f"FROM {self.pending} WHERE id = ({own}) AND altered = 1"
+        before, after = (", ".join(f"{side}{i}" for i in self.positions) for side in ("b", "a"))
+        image = ", ".join(f"i{i}" for i in self.positions)
+        old = ", ".join(self._column("OLD", i) for i in self.positions)
+        return [
+            f"INSERT INTO {LOG} (relation, op, {before}) SELECT {self._name}, 'delete', {image} {altered}",
+            f"INSERT INTO {LOG} (relation, op, {after}) SELECT {self._name}, 'insert', {old} {altered}",
+        ]
+
     def _settle_replaced(self, event: str) -> list[str]:
         """Logs, as deleted, the noted rows that NEW silently replaced."""
-        gone = f"({self._same(self.notes, 'NEW')} OR NOT {self._exists(self.notes)})"
+        taken = self._same(self.notes, "NEW")
+        if self.table.referenced:
+            # Once it is settled, a note under NEW's identity is NEW itself, as a foreign key's action left it.
+            done = f"SELECT 1 FROM {self.pending} WHERE done = 1 AND {self._same(self.pending, 'NEW')}"
+            taken = f"({taken} AND NOT EXISTS ({done}))"
+        gone = f"({taken} OR NOT {self._exists(self.notes)})"
         condition = f"({self._conflict(self.notes)}) AND {gone}"
         if event == "UPDATE":
             condition += f" AND NOT ({self._same(self.notes, 'OLD')})"
@@ -201,24 +234,34 @@ class TriggerWriter:
         old_row = old_row or f"{self._rid(_ROW)} = {self.pending}.orid"
         performed = (
             f"{self.pending}.done IS NULL AND {self._old_known()} AND NOT ({self._same_old(self.pending)}) "
-            f"AND NOT EXISTS (SELECT 1 FROM {quoted(self.table.name)} AS {_ROW} WHERE {old_row})"
+            f"AND NOT EXISTS (SELECT 1 FROM {quoted(self.table.name)} AS {_ROW} WHERE {old_row}) "
+            # An older one that looks performed was ignored, and its row went another way.
+            f"AND id = (SELECT max(id) FROM {self.pending})"
         )
-        taken = f"EXISTS (SELECT 1 FROM {self.pending} WHERE {performed} AND {self._same(self.notes, self.pending)})"
+        taken, moved = (
+            f"EXISTS (SELECT 1 FROM {self.pending} WHERE {performed} AND {same})"
+            for same in (self._same(self.notes, self.pending), self._same_old(self.notes))
+        )
         return [
             self._log_notes(taken),
             f"DELETE FROM {self.notes} WHERE {taken}",
+            f"DELETE FROM {self.notes} WHERE {moved}",
             f"UPDATE {self.pending} SET done = 1 WHERE {performed}",
         ]
 
-    def _settle_abandoned(self) -> list[str]:
-        """OLD was about to be updated, and what that update replaced took OLD along: it will never be performed."""
-        if not self.table.referenced:
+    def _settle_abandoned(self, condition: str = "") -> list[str]:
+        """OLD, about to be updated, was deleted or moved by what that update replaced: it will never be performed."""
+        if not self.guarded:
             return []
         abandoned = (
-            f"EXISTS (SELECT 1 FROM {self.pending} WHERE done IS NULL AND {self._same_old('OLD')}) "
+            f"EXISTS (SELECT 1 FROM {self.pending} WHERE {self._same_old('OLD')} {condition}) "
             f"AND NOT ({self._same(self.notes, 'OLD')}) AND NOT {self._exists(self.notes)}"
         )
-        return [self._log_notes(abandoned), f"DELETE FROM {self.notes} WHERE {abandoned}"]
+        return [
+            self._log_notes(abandoned),
+            f"DELETE FROM {self.notes} WHERE {abandoned}",
+            f"DELETE FROM {self.pending} WHERE {self._same_old('OLD')} {condition}",
+        ]
 
     # ---- writing the log
 
@@ -305,10 +348,7 @@ class TriggerWriter:
         if any(key.where for key in self.keys):
             return ""  # a row also begins to conflict by entering a partial index
         unique = sorted({i for key in self.keys for i in key.positions})
-        parts = [
-            f"OLD.{q} IS NOT NEW.{q} COLLATE BINARY"
-            for q in (quoted(self.table.columns[i].name) for i in unique)
-        ]
+        parts = [f"OLD.{q} IS NOT NEW.{q} COLLATE BINARY" for q in (quoted(self.table.columns[i].name) for i in unique)]
         if not self.table.without_rowid:
             parts.append(f"{self._rid('OLD')} <> {self._rid('NEW')}")
         return " OR ".join(parts)

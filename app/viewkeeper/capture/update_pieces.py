@@ -46,7 +46,7 @@ class UpdatePieces:
 def encode_updates(
     source: str, rows: Iterable[tuple[Any, ...]], tables: Mapping[str, Captured], width: int
 ) -> Iterator[UpdatePieces]:
-    """Log rows (id, relation, op, before…, after…, ``width`` columns each) as updates: one per stretch between boundaries."""
+    """Log rows (id, relation, op, ``width`` values before, as many after) as updates: boundaries part them."""
     encoder = _Encoder(tables, width)
     spool = _Spool(source)
     for row in rows:

@@ -18,7 +18,7 @@ _POLL = 0.2
 
 
 class UpdateTopic:
-    """Writes updates of one source to its topic; a later writer of the same source fences this one off."""
+    """Writes updates of one source to its topic; a later writer of the same topic fences this one off."""
 
     def __init__(self, source: str, topic: str, client: Mapping[str, Any]):
         self.source = source
@@ -29,7 +29,8 @@ class UpdateTopic:
     def open(self) -> None:
         """Becomes the only writer: what an earlier one left open is aborted."""
         settings = {
-            "transactional.id": f"viewkeeper-capture-{self.source}",
+            # Named after the topic: sources of other projects on the same broker may have the same name.
+            "transactional.id": f"viewkeeper-capture-{self.topic}",
             "linger.ms": 0,
             "message.max.bytes": 100_000_000,
             "compression.type": "lz4",
@@ -161,9 +162,7 @@ def _reporting(topic: str) -> Iterator[None]:
         if code == Code.MSG_SIZE_TOO_LARGE:
             what = "the broker refuses a message of this size"
             raise TooLarge.at(f"topic {topic}", what, "raise the topic's max.message.bytes") from error
-        raise KafkaError.at(
-            f"topic {topic}", cause.str() if isinstance(cause, Code) else str(error)
-        ) from error
+        raise KafkaError.at(f"topic {topic}", cause.str() if isinstance(cause, Code) else str(error)) from error
 
 
 class Fenced(KafkaError):

@@ -21,6 +21,7 @@ from viewkeeper.algebra.bag import COUNT
 from viewkeeper.algebra.types import Kind, Relation, Type
 from viewkeeper.errors import SourceError
 from viewkeeper.managers.sources import sqlite_log as log
+from viewkeeper.managers.sources.sqlite_pushdown import certain_sql
 from viewkeeper.managers.sources.sqlite_schema import Table, quoted, read_table, table_names
 from viewkeeper.managers.sources.sqlite_spool import gather
 from viewkeeper.managers.sources.sqlite_values import Misfit, arrow_column
@@ -172,17 +173,15 @@ class SqliteSource:
 
     def _require_log(self, since: int, position: int, pruned: int) -> None:
         if position < since:
-            what = f"its change log ends at {position}, before {since}, which was delivered: an older copy of the database?"
-            raise SourceError.at(
-                self.place, what, "put the right database back, or run `viewkeeper init --reload`"
-            )
+            what = f"its change log ends at {position}, before {since}, which was delivered: is it an older copy?"
+            raise SourceError.at(self.place, what, "put the right database back, or run `viewkeeper init --reload`")
         if pruned > since:
             raise log.SnapshotLost.at(self.place, f"its change log was pruned up to {pruned}, past {since}")
 
     # ---- reading
 
     def _rows(self, db: sqlite3.Connection, ask: Ask, table: Table) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows to answer with; all of them where SQLite cannot compare (a collation that only its programs know)."""
+        """The rows to answer with; all of them where SQLite cannot compare (a collation only its programs know)."""
         columns = ", ".join(f"_t.{quoted(name)}" for name in ask.columns) or "NULL"
         whole = f"SELECT {columns} FROM {quoted(table.name)} AS _t"
         try:
@@ -214,8 +213,6 @@ class SqliteSource:
     def _selection(self, ask: Ask) -> tuple[str, list[Any]]:
         certain = None
         if ask.selection is not None:
-            from viewkeeper.managers.sources.sqlite_pushdown import certain_sql
-
             certain = certain_sql(ask.selection, lambda column: f"_t.{quoted(column)}")
         return ("", []) if certain is None else (f"({certain[0]})", list(certain[1]))
 
@@ -232,11 +229,7 @@ class SqliteSource:
         step = min(_KEYS_AT_ONCE, _VARIABLES // max(len(ask.key), 1))
         for start in range(0, len(keys), step):
             columns = [_bindable(column) for column in keys.slice(start, step).columns]
-            yield (
-                columns[0]
-                if len(columns) == 1
-                else [value for row in zip(*columns, strict=True) for value in row]
-            )
+            yield (columns[0] if len(columns) == 1 else [value for row in zip(*columns, strict=True) for value in row])
 
     def _tail(
         self, db: sqlite3.Connection, ask: Ask, types: dict[str, Type], state: log.LogState, since: int
@@ -245,8 +238,7 @@ class SqliteSource:
         if captured is None or not captured.active:
             raise SourceError.at(self.place, f"table {ask.relation} is not captured", "run `viewkeeper init`")
         places = [
-            next((i for i, (c, _) in enumerate(captured.layout.columns) if c == name), None)
-            for name in ask.columns
+            next((i for i, (c, _) in enumerate(captured.layout.columns) if c == name), None) for name in ask.columns
         ]
         if None in places:
             raise SourceError.at(self.place, f"{ask.relation} was altered", "start `viewkeeper capture`")

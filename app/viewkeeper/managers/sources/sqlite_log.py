@@ -56,9 +56,7 @@ def reporting(place: str) -> Iterator[None]:
 def connect(path: str, place: str) -> sqlite3.Connection:
     """A connection in autocommit mode that waits for a busy database and never creates one."""
     if not os.path.exists(path):
-        raise SourceUnreachable.at(
-            place, f"there is no database {path}", "create it, or correct sources.<name>.path"
-        )
+        raise SourceUnreachable.at(place, f"there is no database {path}", "create it, or correct sources.<name>.path")
     with reporting(place):
         db = sqlite3.connect(
             f"{Path(path).resolve().as_uri()}?mode=rw",
@@ -135,9 +133,7 @@ class Captured:
             Layout(layout["since"], tuple((name, declared) for name, declared in layout["columns"]))
             for layout in raw["layouts"]
         )
-        return cls(
-            raw["number"], tuple(raw["used"]), layouts, raw["active"], raw["fingerprint"], tuple(raw["keys"])
-        )
+        return cls(raw["number"], tuple(raw["used"]), layouts, raw["active"], raw["fingerprint"], tuple(raw["keys"]))
 
     def dump(self) -> str:
         return orjson.dumps(self).decode()
@@ -198,9 +194,10 @@ def write_boundary(db: sqlite3.Connection) -> int:
     return cursor.lastrowid
 
 
-def last_change(db: sqlite3.Connection, state: LogState) -> int:
-    """The id of the newest row that is no boundary; how far the log was pruned if there is none."""
-    row = db.execute(f"SELECT id FROM {LOG} WHERE op <> 'boundary' ORDER BY id DESC LIMIT 1").fetchone()
+def last_change(db: sqlite3.Connection, state: LogState, until: int = 2**63 - 1) -> int:
+    """The id of the newest row (up to ``until``) that is no boundary; how far the log was pruned if there is none."""
+    query = f"SELECT id FROM {LOG} WHERE op <> 'boundary' AND id <= ? ORDER BY id DESC LIMIT 1"
+    row = db.execute(query, (until,)).fetchone()
     return int(row[0]) if row else state.pruned
 
 

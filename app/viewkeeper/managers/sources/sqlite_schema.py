@@ -122,9 +122,7 @@ class Table:
 
 def read_table(db: sqlite3.Connection, name: str) -> Table | None:
     """The table (or view) of that name, None if there is none; names are taken as written, case included."""
-    found = db.execute(
-        "SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND name = ?", (name,)
-    ).fetchone()
+    found = db.execute("SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND name = ?", (name,)).fetchone()
     if found is None:
         return None
     kind, without_rowid = found
@@ -149,9 +147,7 @@ def read_table(db: sqlite3.Connection, name: str) -> Table | None:
 
 def table_names(db: sqlite3.Connection) -> list[str]:
     """Every ordinary table, SQLite's and our own left out."""
-    rows = db.execute(
-        "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' ORDER BY name"
-    )
+    rows = db.execute("SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' ORDER BY name")
     return [name for (name,) in rows if not name.startswith(("sqlite_", OWN))]
 
 
@@ -163,22 +159,15 @@ def _columns(db: sqlite3.Connection, name: str) -> tuple[TableColumn, ...]:
 
 
 def _indexes(db: sqlite3.Connection, table: str) -> tuple[Index, ...]:
-    listed = db.execute(
-        'SELECT name, "unique", origin, partial FROM pragma_index_list(?)', (table,)
-    ).fetchall()
+    listed = db.execute('SELECT name, "unique", origin, partial FROM pragma_index_list(?)', (table,)).fetchall()
     return tuple(
-        _index(db, name, bool(unique), origin == "pk", bool(partial))
-        for name, unique, origin, partial in listed
+        _index(db, name, bool(unique), origin == "pk", bool(partial)) for name, unique, origin, partial in listed
     )
 
 
 def _index(db: sqlite3.Connection, name: str, unique: bool, primary: bool, partial: bool) -> Index:
-    parts = db.execute(
-        "SELECT cid, coll FROM pragma_index_xinfo(?) WHERE key = 1 ORDER BY seqno", (name,)
-    ).fetchall()
-    sql = db.execute(
-        "SELECT sql FROM main.sqlite_schema WHERE type = 'index' AND name = ?", (name,)
-    ).fetchone()
+    parts = db.execute("SELECT cid, coll FROM pragma_index_xinfo(?) WHERE key = 1 ORDER BY seqno", (name,)).fetchall()
+    sql = db.execute("SELECT sql FROM main.sqlite_schema WHERE type = 'index' AND name = ?", (name,)).fetchone()
     return Index(
         name=name,
         unique=unique,

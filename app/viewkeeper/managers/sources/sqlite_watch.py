@@ -15,11 +15,7 @@ _REMEDY = "undo that, or run `viewkeeper init --reload`"
 def used_problems(db: sqlite3.Connection, state: LogState, wanted: Container[str] | None = None) -> list[str]:
     """What happened to captured tables that views depend on: each problem with its remedy; usually none."""
     watched = {n: c for n, c in state.tables.items() if c.active and (wanted is None or n in wanted)}
-    return [
-        f"{why}; {_REMEDY}"
-        for name, captured in watched.items()
-        for why in _table_problems(db, name, captured)
-    ]
+    return [f"{why}; {_REMEDY}" for name, captured in watched.items() for why in _table_problems(db, name, captured)]
 
 
 def _table_problems(db: sqlite3.Connection, name: str, captured: Captured) -> list[str]:

@@ -1,0 +1,127 @@
+"""Declared types, and what stored values become."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from viewkeeper.algebra.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    FLOAT,
+    INTEGER,
+    TEXT,
+    TIMESTAMP,
+    UNKNOWN,
+    Type,
+    decimal,
+)
+from viewkeeper.managers.sources.sqlite_values import Misfit, arrow_column, declared_type, json_value
+
+MONEY = decimal(10, 2)
+
+
+@pytest.mark.parametrize(
+    ("declared", "type"),
+    [
+        ("INTEGER", INTEGER),
+        ("unsigned big int", INTEGER),
+        ("VARCHAR(20)", TEXT),
+        ("NATIVE CHARACTER(70)", TEXT),
+        ("clob", TEXT),
+        ("BLOB", BINARY),
+        ("DOUBLE PRECISION", FLOAT),
+        ("float", FLOAT),
+        ("BOOLEAN", BOOLEAN),
+        ("bool", BOOLEAN),
+        ("DATE", DATE),
+        ("DATETIME", TIMESTAMP),
+        ("timestamp with time zone", TIMESTAMP),
+        ("DECIMAL(10, 2)", MONEY),
+        ("numeric(5)", decimal(5, 0)),
+        ("NUMERIC", decimal(38, 10)),
+        ("DECIMAL(50,2)", UNKNOWN),
+        ("", UNKNOWN),
+        ("JSON", UNKNOWN),
+    ],
+)
+def test_a_declared_type_means(declared: str, type: Type) -> None:
+    assert declared_type(declared) == type
+
+
+NOON = datetime(2024, 5, 6, 12, 30, 15, tzinfo=UTC)
+
+FITTING: list[tuple[Type, Any, Any, Any]] = [
+    (INTEGER, 2**63 - 1, 2**63 - 1, 2**63 - 1),
+    (FLOAT, 0.1, 0.1, 0.1),
+    (FLOAT, 3, 3.0, 3.0),
+    (FLOAT, float("-inf"), float("-inf"), "-Infinity"),
+    (TEXT, "ä\0b", "ä\0b", "ä\0b"),
+    (BINARY, b"\0\xff", b"\0\xff", "AP8="),
+    (BOOLEAN, 1, True, True),
+    (DATE, "2024-05-06", date(2024, 5, 6), "2024-05-06"),
+    (TIMESTAMP, "2024-05-06 12:30:15", NOON, "2024-05-06T12:30:15Z"),
+    (TIMESTAMP, "2024-05-06T12:30:15Z", NOON, "2024-05-06T12:30:15Z"),
+    (TIMESTAMP, "2024-05-06 14:30:15+02:00", NOON, "2024-05-06T12:30:15Z"),
+    (TIMESTAMP, "2024-05-06T12:30:15.25", NOON.replace(microsecond=250000), "2024-05-06T12:30:15.250000Z"),
+    (MONEY, 7, Decimal("7.00"), "7.00"),
+    (MONEY, 0.1, Decimal("0.10"), "0.10"),
+    (MONEY, 2.675, Decimal("2.68"), "2.68"),
+    (MONEY, -2.675, Decimal("-2.68"), "-2.68"),
+    (MONEY, "12.5", Decimal("12.50"), "12.50"),
+    (MONEY, 1e-7, Decimal("0.00"), "0.00"),
+    (MONEY, -0.001, Decimal("0.00"), "0.00"),
+]
+
+
+@pytest.mark.parametrize(("type", "stored", "value", "json"), FITTING)
+def test_a_fitting_value_becomes_arrow_and_json(type: Type, stored: Any, value: Any, json: Any) -> None:
+    array = arrow_column([stored, None], type)
+    assert array.type == type.arrow
+    assert array.to_pylist() == [value, None]
+    assert json_value(stored, type) == json
+    assert json_value(None, type) is None
+
+
+@pytest.mark.parametrize(
+    ("type", "stored"),
+    [
+        (INTEGER, "x"),
+        (INTEGER, 1.5),
+        (TEXT, b"x"),
+        (TEXT, 1),
+        (BINARY, "x"),
+        (FLOAT, "x"),
+        (BOOLEAN, 2),
+        (BOOLEAN, "true"),
+        (DATE, "2024-02-30"),
+        (DATE, "2024-05-06 00:00:00"),
+        (DATE, 20240506),
+        (TIMESTAMP, "yesterday"),
+        (TIMESTAMP, 1714998615),
+        (MONEY, "x"),
+        (MONEY, 1e9),
+        (MONEY, float("inf")),
+        (MONEY, b"1"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(type: Type, stored: Any) -> None:
+    for convert in (lambda: arrow_column([None, stored], type), lambda: json_value(stored, type)):
+        with pytest.raises(Misfit) as caught:
+            convert()
+        assert caught.value.value == stored
+
+
+def test_minus_zero_is_zero() -> None:
+    assert str(arrow_column([-0.0], FLOAT)[0].as_py()) == str(json_value(-0.0, FLOAT)) == "0.0"
+
+
+@pytest.mark.parametrize("type", [INTEGER, FLOAT, TEXT, BINARY, BOOLEAN, DATE, TIMESTAMP, MONEY])
+def test_nothing_but_nulls_has_the_columns_type(type: Type) -> None:
+    assert arrow_column([None, None], type).type == type.arrow
+    assert arrow_column([], type).equals(pa.array([], type.arrow))

@@ -1,0 +1,233 @@
+"""Capture with a real broker: every change arrives once, in order, whole; whatever stops in between."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.conftest import SharedBroker, eventually
+from viewkeeper.capture.sqlite_capture import SqliteCapture, run_capture
+from viewkeeper.capture.update_topic import Fenced
+from viewkeeper.errors import SourceError
+from viewkeeper.managers.sources.sqlite import SqliteSource
+from viewkeeper.messages import PIECE_BYTES, UpdateMessage
+
+pytestmark = pytest.mark.e2e
+
+
+class Running:
+    """A capture in a thread."""
+
+    def __init__(self, capture: SqliteCapture):
+        self.capture = capture
+        self.stop = threading.Event()
+        self.failure: Exception | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            run_capture([self.capture], self.stop)
+        except Exception as error:
+            self.failure = error
+
+    def end(self) -> None:
+        self.stop.set()
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+
+
+class Shop:
+    """A database, its topic, and captures that end with the test."""
+
+    def __init__(self, path: Path, broker: SharedBroker):
+        self.path = str(path)
+        self.broker = broker
+        self.topic = broker.new_topic("shop.updates")
+        self.db = sqlite3.connect(self.path, isolation_level=None)
+        self.db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT, price DECIMAL(8,2), raw BLOB)")
+        self.running: list[Running] = []
+
+    def capture(self, floor: Callable[[], int] | None = None) -> SqliteCapture:
+        return SqliteCapture("shop", self.path, self.topic, self.broker.client(), floor)
+
+    def install(self) -> None:
+        self.capture().install({"t": ["id", "a", "price", "raw"]})
+
+    def start(self, floor: Callable[[], int] | None = None) -> Running:
+        self.running.append(Running(self.capture(floor)))
+        return self.running[-1]
+
+    def updates(self) -> list[UpdateMessage]:
+        return [UpdateMessage.model_validate_json(m.value() or b"") for m in self.broker.messages(self.topic)]
+
+    def changes(self) -> list[Any]:
+        return [change for update in self.updates() for change in update.changes]
+
+    def await_changes(self, number: int) -> list[Any]:
+        eventually(lambda: len(self.changes()) >= number, 30, f"{number} changes")
+        return self.changes()
+
+
+@pytest.fixture
+def shop(tmp_path: Path, broker: SharedBroker) -> Iterator[Shop]:
+    made = Shop(tmp_path / "shop.db", broker)
+    yield made
+    for running in made.running:
+        running.end()
+    made.db.close()
+
+
+@pytest.mark.parametrize("journal", ["WAL", "DELETE"])
+def test_a_transaction_arrives_as_one_update(shop: Shop, journal: str) -> None:
+    shop.db.execute(f"PRAGMA journal_mode = {journal}")
+    shop.install()
+    shop.start()
+    shop.db.execute("BEGIN")
+    shop.db.execute("INSERT INTO t VALUES (1, 'ä', 2.5, x'00')")
+    shop.db.execute("UPDATE t SET a = NULL")
+    shop.db.execute("COMMIT")
+    shop.await_changes(2)
+    (update,) = shop.updates()
+    assert update.position == int(SqliteSource("shop", shop.path).last_change())
+    assert update.txn == str(update.position)
+    assert [c.op for c in update.changes] == ["insert", "update"]
+    assert update.changes[0].after == {"id": 1, "a": "ä", "price": "2.50", "raw": "AA=="}
+    assert update.changes[1].before == update.changes[0].after
+
+
+def test_changes_made_before_capture_starts_are_sent_and_no_update_spans_a_boundary(shop: Shop) -> None:
+    shop.install()
+    shop.db.execute("INSERT INTO t (id) VALUES (1)")
+    boundary = int(SqliteSource("shop", shop.path).freeze(None).since)
+    shop.db.execute("INSERT INTO t (id) VALUES (2)")
+    shop.start()
+    shop.await_changes(2)
+    assert [update.position for update in shop.updates()] == [boundary - 1, boundary + 1]
+
+
+def test_a_restarted_capture_goes_on_after_its_last_message(shop: Shop) -> None:
+    shop.install()
+    sent = 0
+    for _ in range(3):
+        running = shop.start()
+        for _ in range(3):
+            sent += 1
+            shop.db.execute("INSERT INTO t (id) VALUES (?)", (sent,))
+            shop.await_changes(sent)
+        running.end()
+        sent += 1
+        shop.db.execute("INSERT INTO t (id) VALUES (?)", (sent,))
+    shop.start()
+    changes = shop.await_changes(sent)
+    assert [change.after["id"] for change in changes] == list(range(1, sent + 1))
+
+
+def test_a_large_update_is_sent_in_pieces_that_arrive_whole(shop: Shop) -> None:
+    shop.install()
+    shop.start()
+    shop.db.execute("BEGIN")
+    shop.db.executemany("INSERT INTO t (id, a) VALUES (?, ?)", [(i, "x" * 1000) for i in range(2000)])
+    shop.db.execute("COMMIT")
+    changes = shop.await_changes(2000)
+    pieces = shop.updates()
+    assert [change.after["id"] for change in changes] == list(range(2000))
+    assert [piece.part for piece in pieces] == list(range(1, len(pieces) + 1))
+    assert {(piece.parts, piece.position, piece.txn) for piece in pieces} == {
+        (len(pieces), pieces[0].position, pieces[0].txn)
+    }
+    assert max(len(m.value() or b"") for m in shop.broker.messages(shop.topic)) <= PIECE_BYTES
+
+
+def test_a_value_that_does_not_fit_its_type_is_sent_as_it_is_for_the_reader_to_refuse(shop: Shop) -> None:
+    shop.install()
+    shop.start()
+    shop.db.execute("INSERT INTO t VALUES (1, x'ff', 'dear', 'text')")
+    (change,) = shop.await_changes(1)
+    assert change.after == {"id": 1, "a": "/w==", "price": "dear", "raw": "text"}
+
+
+def test_an_older_copy_of_the_database_is_refused(shop: Shop) -> None:
+    shop.install()
+    shop.broker.send(shop.topic, orjson.dumps({"source": "shop", "txn": "99", "position": 99, "changes": []}))
+    running = shop.start()
+    eventually(lambda: running.failure, 30)
+    assert isinstance(running.failure, SourceError)
+    assert "older copy" in str(running.failure)
+
+
+def test_a_second_capture_takes_over_and_the_first_says_so(shop: Shop) -> None:
+    shop.install()
+    first = shop.start()
+    shop.db.execute("INSERT INTO t (id) VALUES (1)")
+    shop.await_changes(1)
+    shop.start()
+
+    def write_until_fenced() -> bool:
+        (last,) = shop.db.execute("SELECT max(id) FROM t").fetchone()
+        shop.db.execute("INSERT INTO t (id) VALUES (?)", (last + 1,))
+        return first.failure is not None
+
+    eventually(write_until_fenced, 30)
+    assert isinstance(first.failure, Fenced)
+    (last,) = shop.db.execute("SELECT max(id) FROM t").fetchone()
+    changes = shop.await_changes(last)
+    assert [change.after["id"] for change in changes] == list(range(1, last + 1))
+
+
+def test_a_busy_database_is_waited_for(shop: Shop) -> None:
+    shop.install()
+    shop.db.execute("PRAGMA journal_mode = DELETE")
+    shop.db.execute("BEGIN EXCLUSIVE")
+    shop.db.execute("INSERT INTO t (id) VALUES (1)")
+    running = shop.start()
+    running.thread.join(0.5)
+    assert running.thread.is_alive()
+    shop.db.execute("COMMIT")
+    shop.await_changes(1)
+
+
+def test_a_used_column_renamed_stops_capture_with_the_remedy(shop: Shop) -> None:
+    shop.install()
+    running = shop.start()
+    shop.db.execute("INSERT INTO t (id) VALUES (1)")
+    shop.await_changes(1)
+    shop.db.execute("ALTER TABLE t RENAME COLUMN a TO b")
+    eventually(lambda: running.failure, 30)
+    assert "column t.a was dropped or renamed" in str(running.failure)
+    assert "init --reload" in str(running.failure)
+
+
+def test_a_column_added_appears_in_later_messages_only(shop: Shop) -> None:
+    shop.install()
+    shop.start()
+    shop.db.execute("INSERT INTO t (id) VALUES (1)")
+    shop.await_changes(1)
+    shop.db.execute("ALTER TABLE t ADD COLUMN extra TEXT")
+    eventually(
+        lambda: shop.db.execute(
+            "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger' AND sql LIKE '%extra%'"
+        ).fetchone()[0],
+        30,
+    )
+    shop.db.execute("INSERT INTO t (id, extra) VALUES (2, 'x')")
+    first, second = shop.await_changes(2)
+    assert "extra" not in first.after
+    assert second.after["extra"] == "x"
+
+
+def test_pruned_changes_are_not_missed_by_a_capture_that_starts_later(shop: Shop) -> None:
+    shop.install()
+    shop.db.execute("INSERT INTO t (id) VALUES (1)")
+    boundary = SqliteSource("shop", shop.path).freeze(None)
+    shop.capture().prune(boundary.since)
+    shop.db.execute("INSERT INTO t (id) VALUES (2)")
+    shop.start()
+    (change,) = shop.await_changes(1)
+    assert change.after["id"] == 2
