@@ -82,3 +82,8 @@ def test_pieces_stay_small_and_say_how_many_they_are() -> None:
 def test_a_row_larger_than_a_piece_is_a_piece_of_its_own() -> None:
     sent = messages(1, changes(1), changes(1, text="z" * (PIECE_BYTES + 1)), changes(1))
     assert [(m.part, m.parts, len(m.changes)) for m in sent] == [(1, 3, 1), (2, 3, 1), (3, 3, 1)]
+
+
+def test_changes_out_of_order_are_never_sent() -> None:
+    with pytest.raises(AssertionError, match="order of updates"):
+        messages(3, changes(1, 3), changes(2))

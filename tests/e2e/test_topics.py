@@ -60,7 +60,7 @@ def seen(broker: SharedBroker, topic: str) -> list[tuple[str, int]]:
 def test_a_cut_is_its_updates_in_order_and_then_its_seal(
     broker: SharedBroker, topic: str, warehouse: Warehouse
 ) -> None:
-    topics = ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic})
+    topics = ViewTopics(broker.client(), warehouse.id(), {"v": topic})
     assert topics.catch_up(warehouse) == 1
     cut = commit(warehouse, 1, 5)
     topics.publish_stored(warehouse, cut)
@@ -77,11 +77,11 @@ def test_a_cut_is_its_updates_in_order_and_then_its_seal(
 
 
 def test_a_restart_sends_just_what_the_topic_lacks(broker: SharedBroker, topic: str, warehouse: Warehouse) -> None:
-    first = ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic})
+    first = ViewTopics(broker.client(), warehouse.id(), {"v": topic})
     first.catch_up(warehouse)
     commit(warehouse, 1, 3)
     commit(warehouse, 4, 6)
-    second = ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic})
+    second = ViewTopics(broker.client(), warehouse.id(), {"v": topic})
     assert second.last_seal("v") == 0
     assert second.catch_up(warehouse) == 2
     assert second.catch_up(warehouse) == 0
@@ -95,19 +95,19 @@ def test_a_restart_sends_just_what_the_topic_lacks(broker: SharedBroker, topic: 
 def test_a_topic_emptied_by_retention_is_not_filled_again(
     broker: SharedBroker, topic: str, warehouse: Warehouse
 ) -> None:
-    topics = ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic})
+    topics = ViewTopics(broker.client(), warehouse.id(), {"v": topic})
     topics.catch_up(warehouse)
     for k in (1, 3):
         topics.publish_stored(warehouse, commit(warehouse, k, k + 1))
         warehouse.note_sealed(warehouse.newest().cut)  # type: ignore[union-attr]
     emptied = f"{topic}.emptied"
-    ensure_topics(broker.bootstrap, {emptied: 1})
-    assert ViewTopics(broker.bootstrap, warehouse.id(), {"v": emptied}).catch_up(warehouse) == 1
+    ensure_topics(broker.client(), {emptied: 1})
+    assert ViewTopics(broker.client(), warehouse.id(), {"v": emptied}).catch_up(warehouse) == 1
     assert seen(broker, emptied) == [("update", 3), ("seal", 2)]
 
 
 def test_a_failed_publish_leaves_nothing_to_be_seen(broker: SharedBroker, topic: str, warehouse: Warehouse) -> None:
-    topics = ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic})
+    topics = ViewTopics(broker.client(), warehouse.id(), {"v": topic})
     cut = commit(warehouse, 1, 1)
 
     def broken() -> Iterator[pa.Table]:
@@ -125,7 +125,7 @@ def publish_and_crash(bootstrap: str, topic: str, root: Path, step: str) -> None
     os.environ[CRASH_AFTER] = step
     warehouse = Warehouse(root)
     warehouse.open()
-    ViewTopics(bootstrap, warehouse.id(), {"v": topic}).catch_up(warehouse)
+    ViewTopics({"bootstrap.servers": bootstrap}, warehouse.id(), {"v": topic}).catch_up(warehouse)
 
 
 @pytest.mark.parametrize("step", ["topics-sent", "topics-sent:2", "topics", "topics:2"])
@@ -139,13 +139,13 @@ def test_a_kill_while_publishing_sends_nothing_twice(
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
-    ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic}).catch_up(warehouse)
+    ViewTopics(broker.client(), warehouse.id(), {"v": topic}).catch_up(warehouse)
     assert seen(broker, topic) == [("seal", 0), ("update", 1), ("update", 3), ("seal", 1)]
 
 
 def test_a_large_change_comes_in_pieces(broker: SharedBroker, topic: str, warehouse: Warehouse) -> None:
     commit(warehouse, 1, 2, rows=30_000, name="n" * 50)
-    ViewTopics(broker.bootstrap, warehouse.id(), {"v": topic}).catch_up(warehouse)
+    ViewTopics(broker.client(), warehouse.id(), {"v": topic}).catch_up(warehouse)
     pieces = [ViewUpdateMessage(**m) for m in received(broker, topic) if "update" in m]
     assert [p.part for p in pieces] == list(range(1, len(pieces) + 1)) and len(pieces) > 2
     assert {p.parts for p in pieces} == {len(pieces)}
@@ -155,12 +155,12 @@ def test_a_large_change_comes_in_pieces(broker: SharedBroker, topic: str, wareho
 
 def test_a_topic_with_several_partitions_is_refused(broker: SharedBroker) -> None:
     name = unique("view")
-    ensure_topics(broker.bootstrap, {name: 2})
-    ensure_topics(broker.bootstrap, {name: 2})
+    ensure_topics(broker.client(), {name: 2})
+    ensure_topics(broker.client(), {name: 2})
     with pytest.raises(KafkaError, match="2 partitions"):
-        ensure_topics(broker.bootstrap, {name: 1})
+        ensure_topics(broker.client(), {name: 1})
 
 
 def test_a_broker_that_is_not_there_is_a_clear_error() -> None:
     with pytest.raises(KafkaError, match="check that the broker runs"):
-        ensure_topics("127.0.0.1:1", {"t": 1}, patience=1.0)
+        ensure_topics({"bootstrap.servers": "127.0.0.1:1"}, {"t": 1}, patience=1.0)

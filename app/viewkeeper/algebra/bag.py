@@ -72,6 +72,9 @@ def row_codes(table: pa.Table, names: Sequence[str]) -> np.ndarray:
         column = table[name].combine_chunks()
         if isinstance(column, pa.ChunkedArray):
             column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        if pa.types.is_floating(column.type):
+            # Arrow tells −0.0 from 0.0 and one NaN from another; equal numbers are equal rows here.
+            column = pc.if_else(pc.is_nan(column), float("nan"), pc.add(column, 0.0))
         encoded = pc.dictionary_encode(column, null_encoding="encode")
         code = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
         size = max(len(encoded.dictionary), 1)

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     project = assemble(config)
     names = [name for name in project.sources if not args.sources or name in args.sources]
     topics = {config.sources[name].topic: 1 for name in names}
-    patiently(lambda: ensure_topics(config.kafka.bootstrap, topics), seconds=FIRST_START, stop=stop)
+    patiently(lambda: ensure_topics(config.kafka.client(), topics), seconds=FIRST_START, stop=stop)
     for name in names:
         project.captures[name].install(project.used(name))
     print(f"capturing {', '.join(names)}; Ctrl-C ends it", flush=True)

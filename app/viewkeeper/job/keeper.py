@@ -77,17 +77,19 @@ class Keeper:
         reached = self.queue.positions()
         return [name for name, target in targets.items() if not self.sources[name].reached(reached[name], target)]
 
-    def maintain(self, messages: pa.Table) -> bool:
+    def maintain(self, messages: pa.Table, ends: Mapping[str, int] | None = None) -> bool:
         """Brings every view past these messages; tells whether that took a cut.
 
         Afterwards a cut holds every update among them, or an error names the message the job stops at, and a cut
-        holds every update before it. A batch without updates leaves no trace.
+        holds every update before it. A batch without updates leaves no trace. ``ends`` says per topic up to which
+        offset there are no messages besides these.
         """
         with self.busy:
             if self.stop.is_set():
                 return False
             with self.times.step("parse"):
                 received = self.queue.receive(messages)
+                self.queue.skip_to(ends or {})
             set_aside = received.rejected if self.queue.quarantine else ()
             if set_aside:
                 self._patiently(lambda: self.set_aside(set_aside))
@@ -98,6 +100,8 @@ class Keeper:
                 self.updates_handled += len(batch.numbers)
                 self.batches += 1
                 self._patiently(lambda: self._publish(transaction))
+                with self.times.step("compact"):
+                    self.warehouse.compact()
                 self.fold_if_due()
             if received.rejected and not self.queue.quarantine:
                 raise received.rejected[0].error()
@@ -122,7 +126,6 @@ class Keeper:
                 self.sources[name].release(snapshot)
         with self.times.step("commit"):
             self.cut = self.warehouse.commit(transaction)
-            self.warehouse.compact()
         self._failed = False
         return transaction
 

@@ -46,12 +46,12 @@ class Opening:
         patiently(self._ensure_topics, seconds=FIRST_START, stop=self.stop)
         cut = self.warehouse.open()
         known = self._known(cut)
-        new = patiently(self._install_capture, seconds=FIRST_START, stop=self.stop)
+        patiently(self._install_capture, seconds=FIRST_START, stop=self.stop)
         missing = [view for name, view in self.project.views.items() if name not in known]
         if cut is None or not known:
             cut = self._load_all(cut)
         elif missing:
-            cut = self._load_missing(cut, known, missing, new)
+            cut = self._load_missing(cut, known, missing)
         keeper = self._keeper(cut, self.project.views)
         patiently(lambda: self._check_topics(keeper), seconds=FIRST_START, stop=self.stop)
         return keeper
@@ -62,7 +62,7 @@ class Opening:
         names += [section.topic for section in config.views.values()]
         if config.bad_messages == "quarantine":
             names += [config.rejected_topic(name) for name in self.project.sources]
-        ensure_topics(config.kafka.bootstrap, dict.fromkeys(names, 1))
+        ensure_topics(config.kafka.client(), dict.fromkeys(names, 1))
 
     def _known(self, cut: Cut | None) -> dict[str, View]:
         """The views that go on as they are; refuses those whose definition changed since they were loaded."""
@@ -80,11 +80,10 @@ class Opening:
             raise UsageError(problems)
         return known
 
-    def _install_capture(self) -> dict[str, bool]:
-        """Makes every source log the changes that views need; tells which sources log a relation only from now on."""
-        return {
-            name: c.install(self.project.used(name), bool(self.reload)) for name, c in self.project.captures.items()
-        }
+    def _install_capture(self) -> None:
+        """Makes every source log the changes that views need."""
+        for name, capture in self.project.captures.items():
+            capture.install(self.project.used(name), bool(self.reload))
 
     def _load_all(self, cut: Cut | None) -> Cut:
         """Every view from one freeze of all sources: cut 0, or a fresh start after everything was lost."""
@@ -92,14 +91,14 @@ class Opening:
         positions, offsets = self._fresh_start(self.project.sources)
         return self._load(list(self.project.views.values()), number, positions, offsets)
 
-    def _load_missing(self, cut: Cut, known: Mapping[str, View], missing: list[View], new: Mapping[str, bool]) -> Cut:
+    def _load_missing(self, cut: Cut, known: Mapping[str, View], missing: list[View]) -> Cut:
         """Views added to a warehouse: loaded at its newest cut, the others undisturbed."""
         before = [name for name in self.project.sources if name in cut.positions]
         keeper = self._keeper(cut, known)
         self._check_topics(keeper)
-        # A relation captured only now has no past: the other views must first come up to where its capture began.
-        late = {name: self.project.sources[name].last_change() for name in before if new[name]}
-        catch_up(keeper, self.project, late)
+        # A relation captured only lately has no past: the other views must first come up to where its capture began.
+        began = {name: self.project.captures[name].begun(_relations(missing, name)) for name in before}
+        catch_up(keeper, self.project, {name: str(position) for name, position in began.items()})
         positions, offsets = self._fresh_start([name for name in self.project.sources if name not in before])
         positions |= {name: keeper.cut.positions[name] for name in before}
         offsets |= {name: keeper.cut.offsets[name] for name in before}
@@ -145,7 +144,7 @@ class Opening:
             queue=UpdateQueue(inlets, config.bad_messages == "quarantine"),
             warehouse=self.warehouse,
             topics=ViewTopics(
-                config.kafka.bootstrap,
+                config.kafka.client(),
                 self.warehouse.id(),
                 {name: config.views[name].topic for name in views},
             ),
@@ -162,6 +161,10 @@ class Opening:
         needed = {config.sources[name].topic: offset for name, offset in keeper.queue.offsets().items()}
         consumer.require(config.kafka.client(), needed)
         keeper.topics.catch_up(self.warehouse)
+
+
+def _relations(views: list[View], source: str) -> set[str]:
+    return {relation for view in views for name, relation in view.relations if name == source}
 
 
 def catch_up(keeper: Keeper, project: Project, targets: Mapping[str, str]) -> None:

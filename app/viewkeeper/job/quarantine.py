@@ -28,7 +28,9 @@ class Quarantine:
     def set_aside(self, rejected: Sequence[Rejected]) -> None:
         """Marks first, then sends: a crash between leaves a mark too many, never one too few."""
         for message in rejected:
-            log.warning("%s; moved to %s", message.error(), self.config.rejected_topic(message.source))
+            problem = message.error().problems[0]
+            rejected_topic = self.config.rejected_topic(message.source)
+            log.warning("%s: %s; moved to topic %s", problem.place, problem.what, rejected_topic)
             for name, view in self.views.items():
                 if message.source in view.sources:
                     reason = f"offset {message.offset} of topic {message.topic} was set aside: {message.reason}"
@@ -36,7 +38,7 @@ class Quarantine:
         self._send(rejected)
 
     def _send(self, rejected: Sequence[Rejected]) -> None:
-        producer = Producer(self.config.kafka.client(enable_idempotence=True, log_level=0))
+        producer = Producer(self.config.kafka.client(enable_idempotence=True))
         try:
             for message in rejected:
                 headers = {"topic": message.topic, "offset": str(message.offset), "reason": message.reason}

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from viewkeeper.config import load_config
-from viewkeeper.errors import KafkaError
+from viewkeeper.errors import KafkaError, SourceUnreachable
 from viewkeeper.job.assembly import Project, assemble
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.opening import Opening, no_capture
@@ -29,13 +29,16 @@ log = logging.getLogger("viewkeeper")
 PRUNE_EVERY = 30.0
 """Seconds between two rounds of forgetting what the newest cut made unnecessary in the sources' logs."""
 
+VACUUM_EVERY = 3600.0
+"""Seconds between two rounds of deleting files that no promised cut needs."""
+
 
 def run_job(config_file: str, until_idle: bool = False) -> int:
     """Runs the job in this process; ends on SIGTERM or Ctrl-C after the batch in hand, or when idle if told to."""
     stop = threading.Event()
     _stop_on_signal(stop)
     project = assemble(load_config(config_file))
-    warehouse = Warehouse(project.config.warehouse)
+    warehouse = Warehouse(project.config.warehouse, keep=project.config.keep)
     with warehouse.lock():
         try:
             keeper = Opening(project, warehouse, stop=stop).open()
@@ -55,7 +58,8 @@ class Job:
     status: StatusFile
     stop: threading.Event
     targets: Mapping[str, str] | None = None  # the positions that --until-idle must reach
-    _progress: tuple[float, int] = (0.0, -1)
+    _progress: tuple[float, dict[str, int]] = (0.0, {})
+    _vacuumed: float = field(default_factory=time.monotonic)
     _pruned: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), -1))
 
     def run(self, until_idle: bool) -> None:
@@ -107,8 +111,8 @@ class Job:
         consumer.require(self.project.config.kafka.client(), offsets)
         return offsets
 
-    def _handle(self, messages: pa.Table) -> bool:
-        cut = self.keeper.maintain(messages)
+    def _handle(self, messages: pa.Table, ends: Mapping[str, int]) -> bool:
+        cut = self.keeper.maintain(messages, ends)
         if cut:
             self.status.write(self.keeper)
         if self._idle():
@@ -125,19 +129,27 @@ class Job:
             try:
                 self.keeper.fold_if_due()
                 self._prune()
+                self._vacuum()
                 self.status.beat(self.keeper)
             finally:
                 self.keeper.busy.release()
 
     def _complain_if_nothing_arrives(self) -> None:
+        """With ``until_idle``: raises when a source's changes have not come for a while and its topic is read up."""
         if self.targets is None:
             return
-        now, offsets = time.monotonic(), sum(i.offset for i in self.keeper.queue.inlets.values())
+        now, offsets = time.monotonic(), {i.topic: i.offset for i in self.keeper.queue.inlets.values()}
         since, last = self._progress
-        if offsets != last:
+        if offsets != last or self.keeper.busy.locked():
             self._progress = (now, offsets)
-        elif now - since > FIRST_START and not self.keeper.busy.locked():
-            raise no_capture(self.project, self.keeper.behind(self.targets)[0])
+        elif now - since > FIRST_START:
+            behind = self.keeper.behind(self.targets)
+            topics = {self.project.config.sources[name].topic: name for name in behind}
+            unread = consumer.read(self.project.config.kafka.client(), {t: offsets[t] for t in topics}, seconds=1.0)
+            if len(unread):  # they are there: it is only us who are slow
+                self._progress = (now, offsets)
+            elif behind:
+                raise no_capture(self.project, behind[0])
 
     def _prune(self) -> None:
         """The change logs need not remember what a cut holds."""
@@ -146,7 +158,15 @@ class Job:
             return
         self._pruned = (time.monotonic(), self.keeper.cut.cut)
         for name, capture in self.project.captures.items():
-            capture.prune(int(self.keeper.cut.positions[name]))
+            try:
+                capture.prune(int(self.keeper.cut.positions[name]))
+            except SourceUnreachable as error:
+                log.info("%s: its change log is pruned later", error)
+
+    def _vacuum(self) -> None:
+        if time.monotonic() - self._vacuumed >= VACUUM_EVERY:
+            self._vacuumed = time.monotonic()
+            self.keeper.warehouse.vacuum()
 
     def _waiting(self, error: Any) -> None:
         self.keeper.waiting = None if error is None else str(error)

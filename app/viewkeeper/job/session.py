@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -51,10 +54,30 @@ def spark_session(log_file: Path, stop: threading.Event) -> SparkSession:
         settings = log_file.with_name("log4j2.properties")
         settings.write_text(_LOG4J.format(file=log_file))
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={settings.as_uri()}")
-    session: SparkSession = builder.getOrCreate()
-    if _submitted():
-        _stop_on_jvm_signal(session, stop)
+    if not _submitted():
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need what is installed here
+    if not _submitted():
+        with _standard_error_to(log_file.with_name("spark-stderr.log")):
+            return builder.getOrCreate()
+    session = builder.getOrCreate()
+    _stop_on_jvm_signal(session, stop)
     return session
+
+
+@contextmanager
+def _standard_error_to(file: Path) -> Iterator[None]:
+    """Sends standard error to a file meanwhile: the JVM started inside keeps it, and its warnings, off the terminal."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with file.open("w") as target:
+        os.dup2(target.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        os.close(terminal)
 
 
 def _submitted() -> bool:

@@ -27,6 +27,10 @@ FETCH_WAIT = "5"
 """Milliseconds the broker may hold back a fetch. Kafka's 500 would be most of a change's latency."""
 
 
+Handle = Callable[[pa.Table, Mapping[str, int]], bool]
+"""Takes the messages of a batch, and per topic the offset that the batch reaches to."""
+
+
 @dataclass
 class Stream:
     """One streaming query, started from offsets that the caller knows to be right.
@@ -40,22 +44,22 @@ class Stream:
     pause: timedelta  # the least time between two cuts
     stop: threading.Event
 
-    def run(self, offsets: Mapping[str, int], handle: Callable[[pa.Table], bool], between: Callable[[], None]) -> None:
+    def run(self, offsets: Mapping[str, int], handle: Handle, between: Callable[[], None]) -> None:
         """Hands batches to ``handle`` until it fails or ``stop`` is set; raises what ``handle`` raised.
 
         ``handle`` tells whether the batch made a cut: only cuts are paced. ``between`` is called all the while, a
         few times a second, by the thread that waits.
         """
         failure: list[BaseException] = []
-        busy = threading.Lock()
+        busy, ending = threading.Lock(), threading.Event()
 
-        def each_batch(batch: DataFrame, _: int) -> None:
+        def each_batch(batch: DataFrame, number: int) -> None:
             with busy:
-                if self.stop.is_set() or failure:
+                if self.stop.is_set() or ending.is_set() or failure:
                     return
                 try:
                     messages = batch.select("topic", "offset", "value", "timestamp").toArrow()
-                    if handle(messages):
+                    if handle(messages, self._ends(number)):
                         self.stop.wait(self.pause.total_seconds())
                 except BaseException as error:  # Py4J would turn it into text; the waiting thread wants it whole
                     failure.append(error)
@@ -66,10 +70,18 @@ class Stream:
         try:
             self._wait(query, failure, between)
         finally:
+            ending.set()
             with busy:  # a batch that has begun is finished first
-                query.stop()
+                pass
+            # Without the lock: Spark waits here for a batch that begins meanwhile, and that one for the lock.
+            query.stop()
         if failure:
             raise failure[0]
+
+    def _ends(self, batch: int) -> dict[str, int]:
+        """Per topic the offset that the batch reaches to, as Spark noted it before the batch began."""
+        *_, ends = (self.checkpoint / "offsets" / str(batch)).read_text().splitlines()
+        return {topic: partitions["0"] for topic, partitions in json.loads(ends).items()}
 
     def _source(self, offsets: Mapping[str, int]) -> DataFrame:
         starting = {topic: {"0": offset} for topic, offset in offsets.items()}

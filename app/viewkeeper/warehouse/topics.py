@@ -32,9 +32,10 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
-def ensure_topics(bootstrap: str, topics: Mapping[str, int], patience: float = PATIENCE) -> None:
+def ensure_topics(client: Mapping[str, Any], topics: Mapping[str, int], patience: float = PATIENCE) -> None:
     """Creates the topics that are missing, with that many partitions; all else is left to the broker."""
-    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=_SILENT)
+    bootstrap = client["bootstrap.servers"]
+    admin = AdminClient(dict(client), logger=_SILENT)
     with _world(bootstrap):
         present = admin.list_topics(timeout=patience).topics
     _refuse_other_partitions(bootstrap, topics, {t: len(m.partitions) for t, m in present.items()})
@@ -69,8 +70,11 @@ def _existing_is_fine() -> Iterator[None]:
 class ViewTopics:
     """The topics of the views; connects on first use, and anew after an error."""
 
-    def __init__(self, bootstrap: str, warehouse_id: str, topics: Mapping[str, str], patience: float = PATIENCE):
-        self._bootstrap = bootstrap
+    def __init__(
+        self, client: Mapping[str, Any], warehouse_id: str, topics: Mapping[str, str], patience: float = PATIENCE
+    ):
+        self._client = dict(client)
+        self._bootstrap = client["bootstrap.servers"]
         self._id = f"viewkeeper-{warehouse_id}"
         self._topics = dict(topics)
         self._patience = patience
@@ -120,7 +124,7 @@ class ViewTopics:
         """The last cut that the view's topic holds whole, or -1."""
         consumer = Consumer(
             {
-                "bootstrap.servers": self._bootstrap,
+                **self._client,
                 "group.id": self._id,  # never joined or committed to; the client insists on one
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
@@ -170,7 +174,7 @@ class ViewTopics:
         if self._producer is None:
             producer = Producer(
                 {
-                    "bootstrap.servers": self._bootstrap,
+                    **self._client,
                     "transactional.id": self._id,
                     "transaction.timeout.ms": 300_000,
                     "linger.ms": 2,

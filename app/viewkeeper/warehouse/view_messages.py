@@ -45,6 +45,7 @@ def view_messages(view: str, updates: pa.Table, tables: Iterable[pa.Table]) -> I
     with _Message() as message:
         for update, rows in _runs(tables):
             if current is not None and update != current:
+                assert update > current, "changes must come in the order of updates"
                 yield from message.finish(heads[current])
             current = update
             message.extend(rows)
