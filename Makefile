@@ -23,7 +23,7 @@ check: setup
 	$(BIN)/ruff check app tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports --config setup.cfg
-	$(BIN)/pytest -q -m "not e2e" tests/core
+	$(BIN)/pytest -q -n 2 tests/core
 
 bench: setup
 	@$(BIN)/python -m viewkeeper.bench

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,10 @@ from viewkeeper.errors import BadMessage
 
 PIECE_BYTES = 500_000
 """A message that would be larger is sent in pieces."""
+
+
+FURTHEST = 2**62
+"""Positions are smaller than this."""
 
 
 class _Wire(BaseModel):
@@ -54,7 +58,7 @@ class UpdateMessage(_Wire):
 
     source: str
     txn: str
-    position: int
+    position: int = Field(ge=0, lt=FURTHEST)
     global_txn: GlobalTransaction | None = None
     changes: list[Change]
     part: int | None = Field(default=None, ge=1)
@@ -104,9 +108,8 @@ ORDINAL = "_ordinal"
 """Column of received changes: which update of the batch they belong to, counted from 0 in delivery order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
-    """U_k before it has its number: everything one source transaction did."""
+class Update(NamedTuple):
+    """U_k before it has its number: one source transaction, and the message that told of it."""
 
     source: str
     txn: str
@@ -114,7 +117,6 @@ class Update:
     topic: str
     offset: int
     timestamp: int
-    changes: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)

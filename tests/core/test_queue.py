@@ -77,12 +77,12 @@ def test_pieces_become_one_update_even_across_batches() -> None:
     assert queue.offsets() == {"shop": 4}
 
 
-def test_rewinding_forgets_the_pieces_and_reads_them_again() -> None:
+def test_rewinding_to_a_cut_reads_again_what_it_does_not_hold() -> None:
     queue = UpdateQueue([inlet()])
-    queue.receive(messages(insert(7, 2, part=1, parts=2)))
-    queue.rewind()
-    whole = queue.receive(messages(insert(7, 2, part=1, parts=2), insert(7, 3, part=2, parts=2)))
-    assert ids(whole) == [2, 3]
+    queue.receive(messages(insert(1, 1), insert(7, 2, part=1, parts=2)))
+    queue.rewind({"shop": "0"}, {"shop": 0})
+    whole = queue.receive(messages(insert(1, 1), insert(7, 2, part=1, parts=2), insert(7, 3, part=2, parts=2)))
+    assert ids(whole) == [1, 2, 3]
 
 
 def test_a_barrier_and_an_unused_relation_get_no_number() -> None:
@@ -101,6 +101,8 @@ def test_a_barrier_and_an_unused_relation_get_no_number() -> None:
         (insert(2, 1, source="crm"), "'crm'"),
         (insert(2, 1, surprise=1), "surprise"),
         (insert(2, 1, position="2"), "position"),
+        (insert(2**63, 1), "position"),
+        (insert(-1, 1), "position"),
         (insert(2, changes=[{"relation": "gone", "op": "insert", "after": {}}]), "unknown relation 'gone'"),
         (insert(2, changes=[{"relation": "orders", "op": "insert", "after": {"id": 1}}]), "'note' is missing"),
         (insert(2, "x"), "orders.id: 'x' is no integer"),
@@ -128,6 +130,12 @@ def test_quarantine_goes_on_after_every_bad_message() -> None:
     assert ids(received) == [3, 5]
     assert sorted(r.offset for r in received.rejected) == [0, 1, 3]
     assert queue.offsets() == {"shop": 5} and queue.positions() == {"shop": "5"}
+
+
+def test_a_message_set_aside_counts_as_passed_but_moves_no_position() -> None:
+    queue = UpdateQueue([inlet()], quarantine=True)
+    queue.receive(messages(insert(3, 3), insert(9, "x"), b"{"))
+    assert queue.positions() == {"shop": "3"} and queue.passed() == {"shop": "9"}
 
 
 def test_topics_merge_by_time_and_keep_their_own_order() -> None:

@@ -9,9 +9,9 @@ import threading
 
 from viewkeeper.capture.sqlite_capture import run_capture
 from viewkeeper.commands.names import require_source
-from viewkeeper.config import load_config
+from viewkeeper.config import Config, load_config
 from viewkeeper.job.assembly import assemble, make_capture
-from viewkeeper.job.patience import FIRST_START, patiently
+from viewkeeper.job.patience import FIRST_START, Stopped, patiently
 from viewkeeper.warehouse.topics import ensure_topics
 
 
@@ -30,12 +30,19 @@ def run(args: argparse.Namespace) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    project = assemble(config)
-    names = [name for name in project.sources if not args.sources or name in args.sources]
+    try:
+        _capture(config, args.sources, stop)
+    except Stopped:
+        return 0
+    return 0
+
+
+def _capture(config: Config, chosen: list[str], stop: threading.Event) -> None:
+    project = assemble(config, stop=stop)
+    names = [name for name in project.sources if not chosen or name in chosen]
     topics = {config.sources[name].topic: 1 for name in names}
     patiently(lambda: ensure_topics(config.kafka.client(), topics), seconds=FIRST_START, stop=stop)
     for name in names:
         project.captures[name].install(project.used(name))
     print(f"capturing {', '.join(names)}; Ctrl-C ends it", flush=True)
     run_capture([project.captures[name] for name in names], stop)
-    return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -55,12 +56,12 @@ def make_capture(config: Config, name: str) -> SqliteCapture:
     return SqliteCapture(name, str(section.path), section.topic, config.kafka.client(), newest_position)
 
 
-def assemble(config: Config, seconds: float = FIRST_START) -> Project:
+def assemble(config: Config, seconds: float = FIRST_START, stop: threading.Event | None = None) -> Project:
     """Looks at every source (for at most ``seconds``) and parses every view; raises all problems together."""
     sources = {name: make_source(name, section) for name, section in config.sources.items()}
     catalog: Catalog = {}
     for name, source in sources.items():
-        found = patiently(source.describe, seconds=seconds)
+        found = patiently(source.describe, seconds=seconds, stop=stop)
         catalog |= {(name, relation): described for relation, described in found.items()}
     views = parse_views(config, catalog)
     used = {source for view in views.values() for source in view.sources}

@@ -20,7 +20,7 @@ import pyarrow as pa
 from viewkeeper.algebra.view import View
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.integrator.integrator import Batch, number
-from viewkeeper.job.patience import patiently
+from viewkeeper.job.patience import FIRST_START, patiently
 from viewkeeper.managers.sources import Source
 from viewkeeper.managers.stages import LARGE, Stage
 from viewkeeper.merge.merge import merge
@@ -74,7 +74,7 @@ class Keeper:
 
     def behind(self, targets: Mapping[str, str]) -> list[str]:
         """The sources whose updates have not been handled up to the target position."""
-        reached = self.queue.positions()
+        reached = self.queue.passed()
         return [name for name, target in targets.items() if not self.sources[name].reached(reached[name], target)]
 
     def maintain(self, messages: pa.Table, ends: Mapping[str, int] | None = None) -> bool:
@@ -111,6 +111,11 @@ class Keeper:
         """Freeze, sweep, merge, commit. Fails without a cut, or leaves one."""
         if self._failed:
             self.warehouse.recover()
+            newest = self.warehouse.newest()
+            if newest is not None and newest.cut != self.cut.cut:
+                # The cut row had reached the disk before the error: all of the batch is in it.
+                self.cut, self._failed, self._unsent = newest, False, True
+                return self._nothing_more()
         self._failed = True
         positions, offsets = self.queue.positions(), self.queue.offsets()
         with self.times.step("freeze"):
@@ -164,11 +169,14 @@ class Keeper:
         """Folds, and writes a cut that names the folded versions: what `--until-idle` ends with."""
         with self.busy, self.times.step("fold"):
             self.warehouse.fold(list(self.views))
-            transaction = WarehouseTransaction(
-                self.cut.last_update, self.cut.positions, self.cut.offsets, self.cut.level, views=self.views
-            )
+            transaction = self._nothing_more()
             self.cut = self.warehouse.commit(transaction)
-            self._patiently(lambda: self._publish(transaction))
+            # Not given up because the job is to stop: it stops by this.
+            patiently(lambda: self._publish(transaction), seconds=FIRST_START)
+
+    def _nothing_more(self) -> WarehouseTransaction:
+        cut = self.cut
+        return WarehouseTransaction(cut.last_update, cut.positions, cut.offsets, cut.level, views=self.views)
 
     def _patiently(self, work: Callable[[], T]) -> T:
         def note(error: ViewkeeperError | None) -> None:

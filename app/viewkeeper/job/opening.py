@@ -13,8 +13,9 @@ from viewkeeper.errors import Problem, SourceError, UsageError
 from viewkeeper.job.assembly import Project
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.loading import frozen, load
-from viewkeeper.job.patience import FIRST_START, patiently
+from viewkeeper.job.patience import FIRST_START, Stopped, patiently
 from viewkeeper.job.quarantine import Quarantine
+from viewkeeper.job.topic_identity import TopicIdentities
 from viewkeeper.managers.manager import Tallies
 from viewkeeper.managers.stages import DriverStage
 from viewkeeper.queue import consumer
@@ -56,6 +57,11 @@ class Opening:
         patiently(lambda: self._check_topics(keeper), seconds=FIRST_START, stop=self.stop)
         return keeper
 
+    @property
+    def _identities(self) -> TopicIdentities:
+        config = self.project.config
+        return TopicIdentities(config.warehouse / "topics.json", config.kafka.client())
+
     def _ensure_topics(self) -> None:
         config = self.project.config
         names = [config.sources[name].topic for name in self.project.sources]
@@ -93,23 +99,53 @@ class Opening:
 
     def _load_missing(self, cut: Cut, known: Mapping[str, View], missing: list[View]) -> Cut:
         """Views added to a warehouse: loaded at its newest cut, the others undisturbed."""
-        before = [name for name in self.project.sources if name in cut.positions]
+        marked = self._marked(known, missing)
         keeper = self._keeper(cut, known)
         self._check_topics(keeper)
+        used = {source for view in known.values() for source in view.sources}
         # A relation captured only lately has no past: the other views must first come up to where its capture began.
-        began = {name: self.project.captures[name].begun(_relations(missing, name)) for name in before}
+        began = {name: self.project.captures[name].begun(_relations(missing, name)) for name in used}
         catch_up(keeper, self.project, {name: str(position) for name, position in began.items()})
-        positions, offsets = self._fresh_start([name for name in self.project.sources if name not in before])
-        positions |= {name: keeper.cut.positions[name] for name in before}
-        offsets |= {name: keeper.cut.offsets[name] for name in before}
-        return self._load(missing, keeper.cut.last_update, positions, offsets)
+        # Sources that no other view uses are taken as they are now.
+        positions, offsets = self._fresh_start([name for name in self.project.sources if name not in used])
+        positions |= {name: keeper.cut.positions[name] for name in used}
+        offsets |= {name: keeper.cut.offsets[name] for name in used}
+        cut = self._load(missing, keeper.cut.last_update, positions, offsets)
+        for name, reason in marked.items():
+            self.warehouse.mark_inexact(name, reason)
+        return cut
+
+    def _marked(self, known: Mapping[str, View], missing: list[View]) -> dict[str, str]:
+        """The views to load that share a source with one that is no longer exact, and the reason.
+
+        The message that was set aside may be the source's newest: at the newest cut a load would lack it too. So
+        views that were marked together are loaded again together, and a view that is new shares the mark.
+        """
+        reasons = self.warehouse.inexact()
+        marked: dict[str, str] = {}
+        for view in missing:
+            shared = [n for n, other in known.items() if n in reasons and other.sources & view.sources]
+            if not shared:
+                continue
+            if view.name in reasons:
+                names = " ".join([view.name, *shared])
+                raise UsageError.at(
+                    self.project.config.place("views", view.name),
+                    f"lost its exactness together with {', '.join(shared)}",
+                    f"load them again together: 'viewkeeper init {self.project.config.file} --reload {names}'",
+                )
+            marked[view.name] = reasons[shared[0]]
+        return marked
 
     def _load(self, views: list[View], number: int, positions: Mapping[str, str], offsets: Mapping[str, int]) -> Cut:
-        with frozen(self.project.sources, positions) as snapshots:
-            load(views, self.project.sources, snapshots, number, self.warehouse, self.tallies)
+        patiently(lambda: self._write(views, number, positions), seconds=FIRST_START, stop=self.stop)
         return self.warehouse.commit(
             WarehouseTransaction(number, dict(positions), dict(offsets), "complete", views=self.project.views)
         )
+
+    def _write(self, views: list[View], number: int, positions: Mapping[str, str]) -> None:
+        with frozen(self.project.sources, positions) as snapshots:
+            load(views, self.project.sources, snapshots, number, self.warehouse, self.tallies)
 
     def _fresh_start(self, names: Collection[str]) -> tuple[dict[str, str], dict[str, int]]:
         """A position of each source that no update straddles, and an offset that no later update lies before."""
@@ -122,6 +158,7 @@ class Opening:
             snapshot = source.freeze(None)
             positions[name] = source.position(snapshot)
             source.release(snapshot)
+        self._identities.remember(list(topics.values()))
         return positions, {name: ends[topic][1] for name, topic in topics.items()}
 
     def _keeper(self, cut: Cut, views: Mapping[str, View]) -> Keeper:
@@ -160,6 +197,7 @@ class Opening:
         config = self.project.config
         needed = {config.sources[name].topic: offset for name, offset in keeper.queue.offsets().items()}
         consumer.require(config.kafka.client(), needed)
+        self._identities.require(list(needed))
         keeper.topics.catch_up(self.warehouse)
 
 
@@ -172,6 +210,8 @@ def catch_up(keeper: Keeper, project: Project, targets: Mapping[str, str]) -> No
     client = project.config.kafka.client()
     deadline = time.monotonic() + FIRST_START
     while behind := keeper.behind(targets):
+        if keeper.stop.is_set():
+            raise Stopped
         if time.monotonic() > deadline:
             raise no_capture(project, behind[0])
         topics = {i.topic: i.offset for i in keeper.queue.inlets.values()}

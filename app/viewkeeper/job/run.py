@@ -37,15 +37,15 @@ def run_job(config_file: str, until_idle: bool = False) -> int:
     """Runs the job in this process; ends on SIGTERM or Ctrl-C after the batch in hand, or when idle if told to."""
     stop = threading.Event()
     _stop_on_signal(stop)
-    project = assemble(load_config(config_file))
-    warehouse = Warehouse(project.config.warehouse, keep=project.config.keep)
-    with warehouse.lock():
-        try:
+    config = load_config(config_file)
+    try:
+        project = assemble(config, stop=stop)
+        warehouse = Warehouse(config.warehouse, keep=config.keep)
+        with warehouse.lock():
             keeper = Opening(project, warehouse, stop=stop).open()
-            job = Job(project, keeper, StatusFile.of(project.config.warehouse), stop)
-            job.run(until_idle)
-        except Stopped:
-            log.info("stopped while waiting; nothing is lost")
+            Job(project, keeper, StatusFile.of(config.warehouse), stop).run(until_idle)
+    except Stopped:
+        log.info("stopped while waiting; nothing is lost")
     return 0
 
 
@@ -66,7 +66,10 @@ class Job:
         """Keeps the views until stopped; with ``until_idle``, until all that was committed by now is in a cut."""
         try:
             if until_idle:
-                self.targets = {name: source.last_change() for name, source in self.keeper.sources.items()}
+                self.targets = {
+                    name: patiently(source.last_change, seconds=FIRST_START, stop=self.stop)
+                    for name, source in self.keeper.sources.items()
+                }
             self.status.write(self.keeper)
             log.info("views %s at cut %d", ", ".join(self.keeper.views), self.keeper.cut.cut)
             if not self._idle():
@@ -106,7 +109,7 @@ class Job:
 
     def _offsets(self) -> dict[str, int]:
         """Where the stream starts; TopicLost if a topic no longer holds it."""
-        self.keeper.queue.rewind()
+        self.keeper.queue.rewind(self.keeper.cut.positions, self.keeper.cut.offsets)
         offsets = {i.topic: i.offset for i in self.keeper.queue.inlets.values()}
         consumer.require(self.project.config.kafka.client(), offsets)
         return offsets
@@ -130,9 +133,9 @@ class Job:
                 self.keeper.fold_if_due()
                 self._prune()
                 self._vacuum()
-                self.status.beat(self.keeper)
             finally:
                 self.keeper.busy.release()
+        self.status.beat(self.keeper)
 
     def _complain_if_nothing_arrives(self) -> None:
         """With ``until_idle``: raises when a source's changes have not come for a while and its topic is read up."""

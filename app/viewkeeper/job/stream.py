@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -58,8 +59,7 @@ class Stream:
                 if self.stop.is_set() or ending.is_set() or failure:
                     return
                 try:
-                    messages = batch.select("topic", "offset", "value", "timestamp").toArrow()
-                    if handle(messages, self._ends(number)):
+                    if handle(self._messages(batch), self._ends(number)):
                         self.stop.wait(self.pause.total_seconds())
                 except BaseException as error:  # Py4J would turn it into text; the waiting thread wants it whole
                     failure.append(error)
@@ -75,8 +75,16 @@ class Stream:
                 pass
             # Without the lock: Spark waits here for a batch that begins meanwhile, and that one for the lock.
             query.stop()
-        if failure:
-            raise failure[0]
+            if failure:  # what a batch failed with says more than what the stream then said of it
+                raise failure[0]
+
+    @staticmethod
+    def _messages(batch: DataFrame) -> pa.Table:
+        """The batch's messages; that Spark cannot fetch them is Kafka's fault, and nothing has been handled yet."""
+        try:
+            return batch.select("topic", "offset", "value", "timestamp").toArrow()
+        except (PySparkException, Py4JError) as error:
+            raise _stream_error(error) from error
 
     def _ends(self, batch: int) -> dict[str, int]:
         """Per topic the offset that the batch reaches to, as Spark noted it before the batch began."""
@@ -105,6 +113,10 @@ class Stream:
                     break
             except (StreamingQueryException, PySparkException) as error:
                 if not failure:
-                    reason = str(error).strip().splitlines()[0][:300]
-                    raise KafkaError.at("stream", reason, "see the log file") from error
+                    raise _stream_error(error) from error
                 break
+
+
+def _stream_error(error: Exception) -> KafkaError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    return KafkaError.at("stream", reason, "see spark.log in the warehouse's folder logs")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import ValidationError
 
-from viewkeeper.messages import UpdateMessage
+from viewkeeper.messages import FURTHEST, UpdateMessage
 
 
 class Unreadable(ValueError):
     """A message that cannot be understood, and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """What one message says: an update, or part of one; a barrier carries no changes and no transaction."""
 
     txn: str | None
@@ -27,8 +25,7 @@ class Piece:
     parts: int = 1
 
 
-_OPS = {("insert", False, True), ("delete", True, False), ("update", True, True)}
-_KNOWN = {"source", "txn", "position", "global_txn", "changes", "part", "parts"}
+_SIDES = {"insert": ("after",), "delete": ("before",), "update": ("before", "after")}
 
 
 def read_message(value: bytes | None, source: str, relations: Container[str]) -> Piece:
@@ -64,22 +61,33 @@ def read_message(value: bytes | None, source: str, relations: Container[str]) ->
     )
 
 
-def _looks_right(message: Any) -> bool:
+def claimed_position(value: bytes | None) -> int:
+    """The position that a message claims, however wrong the rest of it is; −1 if it claims none."""
     try:
+        position = orjson.loads(value or b"")["position"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return -1
+    return position if type(position) is int and 0 <= position < FURTHEST else -1
+
+
+def _looks_right(message: Any) -> bool:
+    """Whether a message is certainly valid: a whole update with the fields it must have and no others."""
+    try:
+        if message.get("global_txn") is not None or len(message) != 4 + ("global_txn" in message):
+            return False
+        for change in message["changes"]:
+            sides = _SIDES[change["op"]]
+            if type(change["relation"]) is not str or len(change) != 2 + len(sides):
+                return False
+            for side in sides:
+                if type(change[side]) is not dict:
+                    return False
         return (
-            message.keys() <= _KNOWN
+            type(message["changes"]) is list
             and type(message["source"]) is str
             and type(message["txn"]) is str
             and type(message["position"]) is int
-            and message.get("global_txn") is None
-            and "part" not in message
-            and "parts" not in message
-            and all(
-                type(c["relation"]) is str
-                and (c["op"], type(c.get("before")) is dict, type(c.get("after")) is dict) in _OPS
-                and len(c) == (4 if c["op"] == "update" else 3)
-                for c in message["changes"]
-            )
+            and 0 <= message["position"] < FURTHEST
         )
     except (AttributeError, KeyError, TypeError):
         return False

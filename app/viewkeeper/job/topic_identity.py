@@ -1,0 +1,60 @@
+"""Whether a topic is still the one that a cut's offsets refer to: a topic made anew counts from zero again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from viewkeeper.errors import KafkaError, TopicLost
+from viewkeeper.warehouse.layout import write_atomically
+
+
+@dataclass(frozen=True)
+class TopicIdentities:
+    """The ids that Kafka gave the sources' topics, remembered in a small file beside the warehouse's tables."""
+
+    file: Path
+    client: Mapping[str, Any]
+
+    def remember(self, topics: Sequence[str]) -> None:
+        """From now on these topics are the right ones."""
+        if topics:
+            self._write({**self._read(), **self._current(topics)})
+
+    def require(self, topics: Sequence[str]) -> None:
+        """Raises TopicLost where a remembered topic was deleted and made anew; remembers those it does not know."""
+        known, current = self._read(), self._current(topics)
+        for topic in topics:
+            if known.get(topic, current[topic]) != current[topic]:
+                raise TopicLost.at(
+                    f"topic {topic}",
+                    "was deleted and made anew since the newest cut: what the views still need may be gone",
+                    "load the views again with 'viewkeeper init --reload'",
+                )
+        if not current.items() <= known.items():
+            self._write({**known, **current})
+
+    def _current(self, topics: Sequence[str]) -> dict[str, str]:
+        admin = AdminClient(dict(self.client))  # kept until its answers are there
+        try:
+            found = admin.describe_topics(TopicCollection(list(topics)), request_timeout=10)
+            return {topic: str(described.result(10).topic_id) for topic, described in found.items()}
+        except KafkaException as error:
+            place = f"kafka {self.client['bootstrap.servers']}"
+            raise KafkaError.at(place, error.args[0].str(), "is the broker up?") from error
+
+    def _read(self) -> dict[str, str]:
+        try:
+            known: dict[str, str] = orjson.loads(self.file.read_bytes())
+        except (FileNotFoundError, orjson.JSONDecodeError):
+            return {}
+        return known
+
+    def _write(self, ids: Mapping[str, str]) -> None:
+        write_atomically(self.file, orjson.dumps(ids).decode())
