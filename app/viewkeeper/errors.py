@@ -11,6 +11,7 @@
         ├── TopicLost             a topic no longer holds what is still needed
         ├── BadMessage            a message in a topic cannot be used
         └── WarehouseError        the warehouse's tables
+            ├── WarehouseUnreachable   its disk (full, busy, not permitted)
             └── NegativeCount     a fold found a row deleted more often than it existed
 
 Each error carries one or more problems; a problem prints as ``<place>: <what>; <remedy>``.
@@ -43,6 +44,10 @@ class ViewkeeperError(Exception):
     def __init__(self, problems: Problem | Iterable[Problem]):
         self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
         super().__init__("\n".join(map(str, self.problems)))
+
+    def __reduce__(self) -> tuple[type[Self], tuple[tuple[Problem, ...]]]:
+        # Errors cross process borders whole: a Spark worker hands them to the driver.
+        return type(self), (self.problems,)
 
     @classmethod
     def at(cls, place: str, what: str, remedy: str = "") -> Self:
@@ -91,6 +96,10 @@ class BadMessage(WorldError):
 
 class WarehouseError(WorldError):
     pass
+
+
+class WarehouseUnreachable(WarehouseError):
+    """The disk does not take or give what it should at the moment; trying again may help."""
 
 
 class NegativeCount(WarehouseError):

@@ -17,7 +17,7 @@ from viewkeeper.algebra.bag import COUNT, SignedBag
 from viewkeeper.algebra.construct import compare
 from viewkeeper.algebra.expressions import ColumnRef, Literal
 from viewkeeper.algebra.types import DATE, INTEGER, TEXT
-from viewkeeper.capture.sqlite_triggers import install
+from viewkeeper.capture.sqlite_triggers import install, remove
 from viewkeeper.errors import SourceError, SourceUnreachable
 from viewkeeper.managers.sources import sqlite_log, sqlite_spool
 from viewkeeper.managers.sources.sqlite import SqliteSource
@@ -169,7 +169,7 @@ def test_an_expired_hold_holds_nothing(source: SqliteSource, writer: Any, monkey
     monkeypatch.setattr(sqlite_log, "HOLD_SECONDS", -1)
     source.freeze(None, hold=True)
     writer.execute("INSERT INTO plain VALUES (5, 5)")
-    assert sqlite_log.prune(writer, "source shop", 10**9) == int(source.last_change())
+    assert sqlite_log.prune(writer, "source shop", 2**61) == int(source.last_change())
 
 
 def test_a_large_log_is_pruned_in_short_transactions_up_to_the_position(source: SqliteSource, writer: Any) -> None:
@@ -183,13 +183,119 @@ def test_a_large_log_is_pruned_in_short_transactions_up_to_the_position(source: 
 
 def test_a_database_that_went_back_is_noticed(source: SqliteSource) -> None:
     with pytest.raises(SourceError, match="older copy"):
-        source.ask(Ask("shop", "plain", ("x",)), source.freeze("1000000"))
+        source.ask(Ask("shop", "plain", ("x",)), source.freeze(str(2**61)))
 
 
 def test_a_value_that_does_not_fit_is_named_with_its_column(source: SqliteSource, writer: Any) -> None:
     writer.execute("INSERT INTO orders (id, day) VALUES (50, 'someday')")
     with pytest.raises(SourceError, match=r"source shop: orders\.day: 'someday' is no date"):
         source.ask(Ask("shop", "orders", ("day",)), source.freeze(None))
+
+
+# ---- rows that do not fit
+
+MISFITS = {
+    "an insert": ([], ["INSERT INTO orders (id, day) VALUES (50, 'someday')"], {}),
+    "good to misfit": ([], ["UPDATE orders SET day = 7 WHERE id = 1"], {}),
+    "misfit to good": (
+        [],
+        ["INSERT INTO orders (id, day) VALUES (50, 7)", "UPDATE orders SET day = '2024-03-03' WHERE id = 50"],
+        {},
+    ),
+    "misfit to misfit": (
+        [],
+        ["INSERT INTO orders (id, day) VALUES (50, 7)", "UPDATE orders SET day = 8 WHERE id = 50"],
+        {},
+    ),
+    "a delete": ([], ["INSERT INTO orders (id, day) VALUES (50, 7)", "DELETE FROM orders WHERE id = 50"], {}),
+    "text that is no UTF-8": ([], ["UPDATE orders SET code = CAST(x'ff' AS TEXT) WHERE id = 1"], {}),
+    "one that was there, corrected": (["UPDATE orders SET day = 7 WHERE id = 1"],
+        ["UPDATE orders SET day = '2024-03-03' WHERE id = 1"], {1}),
+    "one that was there, deleted": (["UPDATE orders SET day = 7 WHERE id = 1"],
+        ["DELETE FROM orders WHERE id = 1"], {1}),
+    "one that was there, another misfit now": (["UPDATE orders SET day = 7 WHERE id = 1"],
+        ["UPDATE orders SET day = 8 WHERE id = 1"], {1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MISFITS)
+@pytest.mark.parametrize("keys", [None, pa.table({"id": [1, 2, 50]})])
+def test_a_misfit_that_the_log_shows_leaves_answer_and_tail_alike(
+    source: SqliteSource, writer: Any, kind: str, keys: pa.Table | None
+) -> None:
+    before, after, never = MISFITS[kind]
+    question = Ask("shop", "orders", ("id", "code", "day"), ("id",) if keys is not None else (), keys)
+    asked = {1, 2, 50} if keys is not None else {row[0] for row in ROWS}
+    fitting = source.ask(question, source.freeze(None)).rows
+    for statement in before:
+        writer.execute(statement)
+    snapshot = source.freeze(None)
+    for statement in after:
+        writer.execute(statement)
+    answer = source.ask(question, snapshot)
+    assert answer.tail is not None
+    left = (SignedBag(answer.rows) - SignedBag(answer.tail)).counts()
+    wanted = {row: n for row, n in SignedBag(fitting).counts().items() if row[0] not in never}
+    assert {row: n for row, n in left.items() if row[0] in asked} == wanted
+
+
+def test_a_misfit_that_was_there_before_is_an_error_even_if_an_equal_one_came(
+    source: SqliteSource, writer: Any
+) -> None:
+    writer.execute("INSERT INTO plain VALUES ('x', 1)")
+    snapshot = source.freeze(None)
+    writer.execute("INSERT INTO plain VALUES ('x', 1)")
+    with pytest.raises(SourceError, match=r"source shop: plain\.x: 'x' is no integer; correct the row"):
+        source.ask(Ask("shop", "plain", ("x", "y")), snapshot)
+
+
+def test_updates_before_a_misfit_can_be_swept_whatever_the_tail_holds(source: SqliteSource, writer: Any) -> None:
+    snapshot = source.freeze(None)
+    writer.execute("INSERT INTO plain VALUES (3, 'bad')")
+    answer = source.ask(Ask("shop", "plain", ("x", "y"), ("x",), pa.table({"x": [2]})), snapshot)
+    assert answer.rows["x"].to_pylist() == [2]
+    assert answer.tail is not None and len(answer.tail) == 0
+
+
+def test_a_forgiven_relation_is_answered_without_its_misfits_unless_the_snapshot_is_held(
+    source: SqliteSource, writer: Any
+) -> None:
+    writer.execute("INSERT INTO plain VALUES ('x', 1)")
+    position = source.position(source.freeze(None))
+    source.forgive(["plain"])
+    question = Ask("shop", "plain", ("x",))
+    assert source.ask(question, source.freeze(position)).rows["x"].to_pylist() == [1, 1, 2]
+    with pytest.raises(SourceError):
+        source.ask(question, source.freeze(position, hold=True))
+    source.forgive([])
+    with pytest.raises(SourceError):
+        source.ask(question, source.freeze(position))
+
+
+# ---- a log that is not the one of before
+
+
+def test_a_position_that_the_log_does_not_reach_is_refused_with_the_remedy(
+    source: SqliteSource, path: str, writer: Any
+) -> None:
+    position = source.position(source.freeze(None))
+    source.require(position)
+    with pytest.raises(SourceError, match=r"older copy.*init --reload"):
+        source.require(str(int(position) + 10**9))
+    remove("shop", path)
+    install("shop", path, {"plain": ["x"]})
+    writer.executemany("INSERT INTO plain VALUES (?, 0)", [(i,) for i in range(100)])
+    with pytest.raises(SourceError, match=r"its change log begins at .*init --reload"):
+        source.require(position)
+
+
+def test_a_log_made_anew_under_a_running_job_is_noticed(source: SqliteSource, path: str) -> None:
+    question = Ask("shop", "plain", ("x",))
+    source.ask(question, source.freeze(None))
+    remove("shop", path)
+    install("shop", path, {"plain": ["x"]})
+    with pytest.raises(SourceError, match="removed and made anew"):
+        source.ask(question, source.freeze(None))
 
 
 def test_a_missing_database_is_unreachable_and_is_not_created(tmp_path: Path) -> None:

@@ -21,7 +21,14 @@ from viewkeeper.algebra.types import (
     Type,
     decimal,
 )
-from viewkeeper.managers.sources.sqlite_values import Misfit, arrow_column, declared_type, json_value
+from viewkeeper.managers.sources.sqlite_values import (
+    BrokenText,
+    Misfit,
+    arrow_column,
+    declared_type,
+    json_value,
+    misfits,
+)
 
 MONEY = decimal(10, 2)
 
@@ -60,6 +67,8 @@ FITTING: list[tuple[Type, Any, Any, Any]] = [
     (INTEGER, 2**63 - 1, 2**63 - 1, 2**63 - 1),
     (FLOAT, 0.1, 0.1, 0.1),
     (FLOAT, 3, 3.0, 3.0),
+    (FLOAT, 2**60 + 1, 2.0**60, 2.0**60),
+    (DATE, "0001-01-01", date(1, 1, 1), "0001-01-01"),
     (FLOAT, float("-inf"), float("-inf"), "-Infinity"),
     (TEXT, "ä\0b", "ä\0b", "ä\0b"),
     (BINARY, b"\0\xff", b"\0\xff", "AP8="),
@@ -102,6 +111,11 @@ def test_a_fitting_value_becomes_arrow_and_json(type: Type, stored: Any, value: 
         (DATE, "2024-02-30"),
         (DATE, "2024-05-06 00:00:00"),
         (DATE, 20240506),
+        (DATE, "0000-01-01"),
+        (TIMESTAMP, "0000-12-31 23:59:59"),
+        (TEXT, BrokenText(b"\xff")),
+        (BINARY, BrokenText(b"\xff")),
+        (MONEY, BrokenText(b"\xff")),
         (TIMESTAMP, "yesterday"),
         (TIMESTAMP, 1714998615),
         (MONEY, "x"),
@@ -115,6 +129,7 @@ def test_a_value_that_does_not_fit_is_named(type: Type, stored: Any) -> None:
         with pytest.raises(Misfit) as caught:
             convert()
         assert caught.value.value == stored
+    assert list(misfits([None, stored, None], type)) == [1]
 
 
 def test_minus_zero_is_zero() -> None:

@@ -16,8 +16,9 @@ from typing import Any
 from viewkeeper.capture.sqlite_triggers import check_schema, install, remove
 from viewkeeper.capture.update_pieces import UpdatePieces, encode_updates
 from viewkeeper.capture.update_topic import Fenced, TooLarge, UpdateTopic
-from viewkeeper.errors import KafkaError, SourceError, SourceUnreachable, ViewkeeperError
+from viewkeeper.errors import KafkaError, SourceError, SourceUnreachable
 from viewkeeper.managers.sources import sqlite_log as log
+from viewkeeper.managers.sources.sqlite_values import decoded
 
 _POLL_SECONDS = 0.005
 _FETCH_ROWS = 5_000
@@ -61,8 +62,35 @@ class SqliteCapture:
         try:
             with log.reporting(self.place), log.reading(db):
                 state = log.read_state(db, self.place)
-                since = max((state.tables[relation].layout.since for relation in relations), default=0)
+                since = max((state.tables[relation].since for relation in relations), default=0)
                 return log.last_change(db, state, until=since)
+        finally:
+            db.close()
+
+    def since(self) -> dict[str, int]:
+        """Per captured relation the log id where its capture last became active."""
+        db = log.connect(self.path, self.place)
+        try:
+            with log.reporting(self.place), log.reading(db):
+                tables = log.read_state(db, self.place).tables
+                return {relation: captured.since for relation, captured in tables.items() if captured.active}
+        finally:
+            db.close()
+
+    def pass_topic(self) -> None:
+        """Makes every later change's position larger than all in the topic.
+
+        An older copy of the database would otherwise use positions again that the topic already holds; for a caller
+        that is about to load every view that uses the source.
+        """
+        last = self.topic.last_position()
+        if last is None:
+            return
+        db = log.connect(self.path, self.place)
+        try:
+            with log.reporting(self.place), log.writing(db):
+                if last > log.last_id(db):
+                    log.raise_sequence(db, self.place, last)
         finally:
             db.close()
 
@@ -97,7 +125,7 @@ class SqliteCapture:
     def _follow(self, stop: threading.Event) -> Iterator[None]:
         """One life of the connections; yields after each look at the log that went well."""
         db = log.connect(self.path, self.place)
-        db.text_factory = _text
+        db.text_factory = decoded
         try:
             self.topic.open()
             self._schema = self._data = None
@@ -124,7 +152,16 @@ class SqliteCapture:
         if last > end:
             what = f"its change log ends at {end}, but the topic holds an update at {last}: is it an older copy?"
             raise SourceError.at(self.place, what, "put the right database back, or run `viewkeeper init --reload`")
+        if last < state.pruned:
+            self._require_cut(state.pruned)
         return max(last, state.pruned)  # what was pruned is in a cut, so nobody needs it from the topic
+
+    def _require_cut(self, pruned: int) -> None:
+        """What the log no longer holds must be in a cut, or else changes are missing: the log was made anew."""
+        position = 0 if self.floor is None else self.floor()
+        if 0 < position < pruned:
+            what = f"its change log begins at {pruned}, but the views stand at {position}: was it removed?"
+            raise SourceError.at(self.place, what, "run `viewkeeper init --reload`")
 
     def _step(self, db: sqlite3.Connection) -> None:
         """Sends what is new, if anything is."""
@@ -165,19 +202,14 @@ def _log_rows(db: sqlite3.Connection, since: int, width: int) -> Iterator[tuple[
         yield from rows
 
 
-def _text(stored: bytes) -> str:
-    """Text that is no UTF-8 must not stop capture; the reader sees the replacement."""
-    return stored.decode(errors="replace")
-
-
 def run_capture(captures: Sequence[SqliteCapture], stop: threading.Event) -> None:
     """Runs the captures, a thread each, until ``stop`` or until one fails; then all end and the failure is raised."""
-    failures: list[ViewkeeperError] = []
+    failures: list[Exception] = []
 
     def one(capture: SqliteCapture) -> None:
         try:
             capture.run(stop)
-        except ViewkeeperError as error:
+        except Exception as error:  # the main thread raises it: a thread's own traceback would end nothing
             failures.append(error)
             stop.set()
 

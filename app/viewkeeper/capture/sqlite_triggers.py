@@ -17,10 +17,12 @@ from viewkeeper.managers.sources.sqlite_log import (
     Captured,
     Layout,
     LogState,
+    clock,
     connect,
     is_installed,
     last_id,
     put_state,
+    raise_sequence,
     read_state,
     reporting,
     write_boundary,
@@ -90,7 +92,7 @@ def check_schema(db: sqlite3.Connection, place: str, sent: int) -> LogState:
 def install_on(db: sqlite3.Connection, place: str, relations: Mapping[str, Collection[str]], reload: bool) -> bool:
     first = not is_installed(db)
     if first:
-        _create_log(db)
+        _create_log(db, place)
     state = read_state(db, place)
     problems = [] if reload else used_problems(db, state, relations)
     _raise_problems(place, [*problems, *_unfit(db, relations)])
@@ -104,9 +106,10 @@ def install_on(db: sqlite3.Connection, place: str, relations: Mapping[str, Colle
     return new
 
 
-def _create_log(db: sqlite3.Connection) -> None:
+def _create_log(db: sqlite3.Connection, place: str) -> None:
     db.execute(f"CREATE TABLE {LOG} (id INTEGER PRIMARY KEY AUTOINCREMENT, relation TEXT, op TEXT)")
     db.execute(f"CREATE TABLE {STATE} (key TEXT PRIMARY KEY, value)")
+    raise_sequence(db, place, clock())
     boundary = write_boundary(db)
     for key, value in {"format": FORMAT, "installed": boundary, "pruned": boundary}.items():
         put_state(db, key, value)
@@ -155,7 +158,8 @@ def _capture(
         since = last_id(db) if reload else state.pruned
         _refit(db, place, relation, replace(captured, used=used), since)
         return False
-    _write_triggers(db, relation, replace(captured, used=used, active=True), new_layout=True)
+    began = replace(captured, used=used, active=True, since=write_boundary(db))
+    _write_triggers(db, relation, began, new_layout=True)
     return True
 
 

@@ -110,7 +110,7 @@ class _Encoder:
         layout = captured.layout_at(id)
         fields = self._fields.get((relation, layout.since))
         if fields is None:
-            fields = self._fields[relation, layout.since] = _fields(captured, layout)
+            fields = self._fields[relation, layout.since] = _fields(layout)
         change: dict[str, Any] = {"relation": relation, "op": op}
         if op != "insert":
             change["before"] = {name: convert(row[3 + i]) for name, i, convert in fields}
@@ -119,11 +119,9 @@ class _Encoder:
         return orjson.dumps(change)
 
 
-def _fields(captured: Captured, layout: Layout) -> list[_Field]:
-    return [
-        (name, i, _converter(layout.type(i)) if name in captured.used else natural_json)
-        for i, (name, _) in enumerate(layout.columns)
-    ]
+def _fields(layout: Layout) -> list[_Field]:
+    """Every column by its declared type, used or not: a view may come to use it before the message is read."""
+    return [(name, i, _converter(layout.type(i))) for i, (name, _) in enumerate(layout.columns)]
 
 
 def _converter(type: Type) -> Callable[[Any], Any]:
@@ -131,7 +129,8 @@ def _converter(type: Type) -> Callable[[Any], Any]:
         try:
             return json_value(value, type)
         except Misfit:
-            # The reader finds it, at a place that can be named and set aside; capture must not stop for ever.
-            return natural_json(value)
+            # Capture must not stop for ever: the reader refuses it, at a place that can be named and set aside. As
+            # an object, because its own JSON might be a valid value of the column's type, only another one.
+            return {"misfit": natural_json(value)}
 
     return convert

@@ -6,7 +6,7 @@ import argparse
 
 from viewkeeper.commands.names import require_view
 from viewkeeper.config import load_config
-from viewkeeper.errors import UsageError
+from viewkeeper.errors import Problem, UsageError
 from viewkeeper.job.assembly import Project, assemble
 from viewkeeper.job.loading import Comparison, compare, frozen
 from viewkeeper.managers.sources.sqlite_log import SnapshotLost
@@ -42,6 +42,7 @@ def _compare(project: Project, warehouse: WarehouseReader, names: list[str]) -> 
                 "is not loaded yet",
                 "run 'viewkeeper init' first",
             )
+        _refuse_other_definitions(project, warehouse, names)
         sources = {name: source for name, source in project.sources.items() if name in cut.positions}
         try:
             with frozen(sources, cut.positions) as snapshots:
@@ -50,6 +51,21 @@ def _compare(project: Project, warehouse: WarehouseReader, names: list[str]) -> 
             if attempt == ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
+
+
+def _refuse_other_definitions(project: Project, warehouse: WarehouseReader, names: list[str]) -> None:
+    """A view that was loaded with other SQL is another view: comparing the two would tell nothing."""
+    config = project.config
+    changed = [name for name in names if warehouse.definition(name) not in (project.views[name].sql, None)]
+    if changed:
+        raise UsageError(
+            Problem(
+                config.place("views", name, "sql"),
+                "differs from the SQL that the view was loaded with",
+                f"load it again with 'viewkeeper init {config.file} --reload {name}'",
+            )
+            for name in changed
+        )
 
 
 def _report(result: Comparison, cut: Cut, inexact: str | None) -> None:

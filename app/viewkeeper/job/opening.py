@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from viewkeeper.algebra.view import View
 from viewkeeper.errors import Problem, SourceError, UsageError
@@ -18,6 +19,7 @@ from viewkeeper.job.quarantine import Quarantine
 from viewkeeper.job.topic_identity import TopicIdentities
 from viewkeeper.managers.manager import Tallies
 from viewkeeper.managers.stages import DriverStage
+from viewkeeper.messages import Rejected
 from viewkeeper.queue import consumer
 from viewkeeper.queue.update_queue import Inlet, UpdateQueue
 from viewkeeper.warehouse.cuts import Cut, WarehouseTransaction
@@ -48,11 +50,15 @@ class Opening:
         cut = self.warehouse.open()
         known = self._known(cut)
         patiently(self._install_capture, seconds=FIRST_START, stop=self.stop)
+        if cut is not None and known:
+            patiently(partial(self._check_sources, cut, known), seconds=FIRST_START, stop=self.stop)
         missing = [view for name, view in self.project.views.items() if name not in known]
         if cut is None or not known:
             cut = self._load_all(cut)
         elif missing:
             cut = self._load_missing(cut, known, missing)
+        elif cut.versions.keys() - known.keys():
+            cut = self._leave(cut)
         keeper = self._keeper(cut, self.project.views)
         patiently(lambda: self._check_topics(keeper), seconds=FIRST_START, stop=self.stop)
         return keeper
@@ -91,6 +97,37 @@ class Opening:
         for name, capture in self.project.captures.items():
             capture.install(self.project.used(name), bool(self.reload))
 
+    def _check_sources(self, cut: Cut, known: Mapping[str, View]) -> None:
+        """Raises what to do where a change since the cut, of a relation that known views use, may be in no log."""
+        for name in sorted({source for view in known.values() for source in view.sources}):
+            self.project.sources[name].require(cut.positions[name])
+        lately = {
+            (name, relation): since
+            for name, capture in self.project.captures.items()
+            for relation, since in capture.since().items()
+            if name in cut.positions and since > int(cut.positions[name])
+        }
+        stale = {view: relations for view in known if (relations := sorted(lately.keys() & known[view].relations))}
+        together = " ".join([*self.reload, *stale])
+        problems = [
+            Problem(
+                self.project.config.place("views", view),
+                f"{'.'.join(relations[0])} was not captured for a while, so changes of it may be missing",
+                f"load it again with 'viewkeeper init {self.project.config.file} --reload {together}'",
+            )
+            for view, relations in stale.items()
+        ]
+        if problems:
+            raise UsageError(problems)
+
+    def _leave(self, cut: Cut) -> Cut:
+        """A cut without the views, and the sources, that the configuration no longer has."""
+        positions = {name: text for name, text in cut.positions.items() if name in self.project.sources}
+        offsets = {name: cut.offsets[name] for name in positions}
+        return self.warehouse.commit(
+            WarehouseTransaction(cut.last_update, positions, offsets, cut.level, views=self.project.views)
+        )
+
     def _load_all(self, cut: Cut | None) -> Cut:
         """Every view from one freeze of all sources: cut 0, or a fresh start after everything was lost."""
         number = 0 if cut is None else cut.last_update
@@ -108,12 +145,20 @@ class Opening:
         catch_up(keeper, self.project, {name: str(position) for name, position in began.items()})
         # Sources that no other view uses are taken as they are now.
         positions, offsets = self._fresh_start([name for name in self.project.sources if name not in used])
-        positions |= {name: keeper.cut.positions[name] for name in used}
+        # At the last change before that point and at the point itself the source holds the same; a cut that stands
+        # there says that its views need nothing from before.
+        positions |= {
+            name: str(max(int(keeper.cut.positions[name]), self._captured_since(name, missing))) for name in used
+        }
         offsets |= {name: keeper.cut.offsets[name] for name in used}
         cut = self._load(missing, keeper.cut.last_update, positions, offsets)
         for name, reason in marked.items():
             self.warehouse.mark_inexact(name, reason)
         return cut
+
+    def _captured_since(self, source: str, views: list[View]) -> int:
+        since = self.project.captures[source].since()
+        return max((since[relation] for relation in _relations(views, source)), default=0)
 
     def _marked(self, known: Mapping[str, View], missing: list[View]) -> dict[str, str]:
         """The views to load that share a source with one that is no longer exact, and the reason.
@@ -154,6 +199,7 @@ class Opening:
         ends = consumer.bounds(config.kafka.client(), list(topics.values()))
         positions = {}
         for name in names:
+            self.project.captures[name].pass_topic()
             source = self.project.sources[name]
             snapshot = source.freeze(None)
             positions[name] = source.position(snapshot)
@@ -175,6 +221,7 @@ class Opening:
             )
             for name in sources
         ]
+        self._forgive(views)
         return Keeper(
             views=views,
             sources=sources,
@@ -188,9 +235,23 @@ class Opening:
             stage=DriverStage(sources, self.tallies),
             pace=FoldPace(config.fold),
             cut=cut,
-            set_aside=Quarantine(config, self.warehouse, views).set_aside,
+            set_aside=lambda rejected: self._set_aside(rejected, views),
             stop=self.stop,
         )
+
+    def _set_aside(self, rejected: Sequence[Rejected], views: Mapping[str, View]) -> None:
+        Quarantine(self.project.config, self.warehouse, views).set_aside(rejected)
+        self._forgive(views)
+
+    def _forgive(self, views: Mapping[str, View]) -> None:
+        """A row whose message was set aside stays in its table: the views that lack it are not to stop over it."""
+        if self.project.config.bad_messages != "quarantine":
+            return
+        marked = self.warehouse.inexact()
+        exact = {pair for name, view in views.items() if name not in marked for pair in view.relations}
+        inexact = {pair for name, view in views.items() if name in marked for pair in view.relations}
+        for name, source in self.project.sources.items():
+            source.forgive([relation for owner, relation in inexact - exact if owner == name])
 
     def _check_topics(self, keeper: Keeper) -> None:
         """The topics still hold what is needed, and view topics hold every cut there is."""

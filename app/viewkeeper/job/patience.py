@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from viewkeeper.errors import KafkaError, SourceUnreachable, ViewkeeperError, WarehouseError
+from viewkeeper.errors import KafkaError, SourceUnreachable, ViewkeeperError, WarehouseUnreachable
 
 log = logging.getLogger("viewkeeper")
 T = TypeVar("T")
@@ -16,7 +16,7 @@ T = TypeVar("T")
 FIRST_START = 30.0
 """Seconds after which `check` and a first start give up."""
 
-RETRYABLE = (SourceUnreachable, KafkaError)
+RETRYABLE = (SourceUnreachable, KafkaError, WarehouseUnreachable)
 
 
 class Stopped(Exception):
@@ -57,5 +57,3 @@ def patiently(
                 log.info("going on")
             return result
 
-
-__all__ = ["FIRST_START", "RETRYABLE", "Stopped", "WarehouseError", "patiently"]

@@ -7,6 +7,7 @@ through all its hops where it is.
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,13 +20,16 @@ import pyarrow as pa
 
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue
+from viewkeeper.errors import ViewkeeperError
 from viewkeeper.managers.manager import Tallies, Tally, ViewManager, add_tallies
 from viewkeeper.managers.sources import Source
+from viewkeeper.warehouse.streams import storage
 
-LARGE = 60_000
-"""Start rows from which a Spark stage is worth starting: below, its tasks cost more than the sweep."""
+LARGE = 200_000
+"""Start rows from which a Spark stage is worth starting: below, the driver is done (in about a second) before the
+first worker has started."""
 
-SLICE = 25_000
+SLICE = 50_000
 """Start rows in one task."""
 
 
@@ -66,68 +70,96 @@ class DriverStage:
 
 @dataclass
 class SparkStage:
-    """Sweeps in Spark's workers; batch and results pass through files in a scratch folder that workers can reach."""
+    """Sweeps in Spark's workers; batch and results pass through files in a scratch folder that workers can reach.
+
+    The folder is this stage's alone. What an earlier sweep left there, because it failed or its result was never
+    used, is deleted; so a result must be used before the next sweep.
+    """
 
     spark: Any
     sources: Mapping[str, Source]
     scratch: Path
     tallies: Tallies = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._clear()
+
     def sweep(
         self, queue: Queue, starts: Starts, views: Mapping[str, View], snapshots: Mapping[str, Any]
     ) -> dict[str, Pieces]:
-        self.scratch.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=self.scratch))
-        tasks = _write_tasks(queue, starts, folder)
-        work = _Work(str(folder), dict(views), dict(self.sources), dict(snapshots), list(queue.changes))
-        done = (
-            self.spark.createDataFrame(tasks)
-            .repartition(self._parallelism(len(tasks)))
-            .mapInArrow(work, "view string, path string, tallies string")
-            .toArrow()
-        )
+        self._clear()
+        try:
+            with storage(self.scratch):
+                self.scratch.mkdir(parents=True, exist_ok=True)
+                folder = Path(tempfile.mkdtemp(dir=self.scratch))
+                tasks = _write_tasks(queue, starts, folder)
+            work = _Work(str(folder), tasks, dict(views), dict(self.sources), dict(snapshots), list(queue.changes))
+            paths = self._run(work)
+        except BaseException:
+            self._clear()
+            raise
+        unread = set(paths)
+        return {view: self._results(view, files, unread, folder) for view, files in paths.items()}
+
+    def _clear(self) -> None:
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _run(self, work: _Work) -> dict[str, list[str]]:
+        """Per view the files that its change was written to; a worker's error comes out as itself."""
+        # One partition a task, made where it runs: no shuffle.
+        numbers = self.spark.range(0, len(work.tasks), 1, len(work.tasks))
+        done = numbers.mapInArrow(work, "view string, path string, tallies string, failure binary").toArrow()
+        for failure in done["failure"].drop_null():
+            raise pickle.loads(failure.as_py())
         for text in done["tallies"].to_pylist():
             told = {source: Tally(**tally) for source, tally in orjson.loads(text).items()}
             self.tallies |= add_tallies(self.tallies, told)
         paths: dict[str, list[str]] = {}
         for view, path in zip(done["view"].to_pylist(), done["path"].to_pylist(), strict=True):
             paths.setdefault(view, []).append(path)
-        unread = set(paths)
-        return {view: self._results(view, files, unread, folder) for view, files in paths.items()}
-
-    def _parallelism(self, tasks: int) -> int:
-        return max(1, min(tasks, self.spark.sparkContext.defaultParallelism))
+        return paths
 
     @staticmethod
     def _results(view: str, files: list[str], unread: set[str], folder: Path) -> Pieces:
         for path in files:
             if Path(path).stat().st_size == 0:
                 continue
-            with pa.memory_map(path) as file:
+            with storage(folder), pa.memory_map(path) as file:
                 yield from (pa.Table.from_batches([b]) for b in pa.ipc.open_stream(file))
         unread.discard(view)
         if not unread:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_tasks(queue: Queue, starts: Starts, folder: Path) -> pa.Table:
+@dataclass(frozen=True)
+class _Task:
+    """A slice of a view's start rows."""
+
+    view: str
+    occurrence: int
+    low: int
+    rows: int
+
+
+def _write_tasks(queue: Queue, starts: Starts, folder: Path) -> list[_Task]:
     """Writes queue and starts for the workers to map, and gives the list of slices to sweep."""
     for (source, relation), table in queue.changes.items():
         _write(table, folder / f"queue-{source}-{relation}")
-    rows: list[tuple[str, int, int, int]] = []
+    tasks: list[_Task] = []
     for view, occurrences in starts.items():
         for occurrence, table in occurrences.items():
             _write(table, folder / f"starts-{view}-{occurrence}")
-            rows += [(view, occurrence, low, min(SLICE, len(table) - low)) for low in range(0, len(table), SLICE)]
-    columns = list(zip(*rows, strict=True))
-    return pa.table(dict(zip(("view", "occurrence", "low", "rows"), map(list, columns), strict=True)))
+            slices = range(0, len(table), SLICE)
+            tasks += [_Task(view, occurrence, low, min(SLICE, len(table) - low)) for low in slices]
+    return tasks
 
 
 @dataclass
 class _Work:
-    """What a Spark worker does with the tasks of its partition; pickled to it with everything it needs."""
+    """What a Spark worker does with the numbers of its tasks; pickled to it with everything it needs."""
 
     folder: str
+    tasks: list[_Task]
     views: dict[str, View]
     sources: dict[str, Source]
     snapshots: dict[str, Any]
@@ -137,27 +169,44 @@ class _Work:
         pa.set_cpu_count(1)
         folder = Path(self.folder)
         queue = Queue({(s, r): _read(folder / f"queue-{s}-{r}") for s, r in self.relations})
-        for tasks in batches:
-            for task in tasks.to_pylist():
-                yield self._sweep(task, queue, folder)
+        for numbers in batches:
+            for number in numbers.column(0).to_pylist():
+                try:
+                    with storage(folder):
+                        done = self._sweep(self.tasks[number], queue, folder)
+                    yield _done(*done)
+                except ViewkeeperError as error:
+                    # Raised here, it would reach the driver as Spark's own error.
+                    yield _done(failure=pickle.dumps(error))
 
-    def _sweep(self, task: dict[str, Any], queue: Queue, folder: Path) -> pa.RecordBatch:
-        view = self.views[task["view"]]
-        starts = _read(folder / f"starts-{view.name}-{task['occurrence']}").slice(task["low"], task["rows"])
+    def _sweep(self, task: _Task, queue: Queue, folder: Path) -> tuple[str, str, str]:
+        """Writes the change that a slice makes; gives the view, the file, and what was asked."""
+        view = self.views[task.view]
+        starts = _read(folder / f"starts-{view.name}-{task.occurrence}").slice(task.low, task.rows)
         manager = ViewManager(view, self.sources, self.snapshots)
         handle, path = tempfile.mkstemp(dir=folder, prefix="result-")
         writer = None
         with os.fdopen(handle, "wb") as file:
-            for piece in manager.change(queue, {task["occurrence"]: starts}):
+            for piece in manager.change(queue, {task.occurrence: starts}):
                 writer = writer or pa.ipc.new_stream(file, piece.schema)
                 writer.write_table(piece)
             if writer is not None:
                 writer.close()
         told = orjson.dumps({source: asdict(tally) for source, tally in manager.tallies.items()}).decode()
-        return pa.RecordBatch.from_pydict({"view": [view.name], "path": [path], "tallies": [told]}, _DONE)
+        return view.name, path, told
 
 
-_DONE = pa.schema([("view", pa.string()), ("path", pa.string()), ("tallies", pa.string())])
+_DONE = pa.schema(
+    [("view", pa.string()), ("path", pa.string()), ("tallies", pa.string()), ("failure", pa.binary())]
+)  # fmt: skip
+
+
+def _done(
+    view: str | None = None, path: str | None = None, tallies: str | None = None, failure: bytes | None = None
+) -> pa.RecordBatch:
+    """What a worker tells of a task: its result, or why there is none."""
+    row = {"view": view, "path": path, "tallies": tallies, "failure": failure}
+    return pa.RecordBatch.from_pylist([row], schema=_DONE)
 
 
 def _write(table: pa.Table, path: Path) -> None:

@@ -1,7 +1,7 @@
 """Where the warehouse keeps what, and the few things beside its Delta tables: its lock, its name, its marks.
 
 <warehouse>/changes/<view>    views/<view>    updates/<group>    cuts/<group>       Delta tables
-<warehouse>/inexact/<view>    why exactness is no longer promised for the view
+<warehouse>/inexact/<view>    the load of the view that is no longer promised to be exact, and why
 <warehouse>/.lock  .id        the job that lives here; a name no other warehouse has
 """
 
@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.errors import UsageError, WarehouseError
+from viewkeeper.errors import UsageError
+from viewkeeper.warehouse.streams import kind_of, storage
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Says of one load of a view that it is no longer exact; it means nothing to any other load."""
+
+    load: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,7 @@ class Layout:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise WarehouseError.at(
+            raise kind_of(error).at(
                 str(self.root),
                 f"cannot be created ({error.strerror})",
                 "choose another folder for warehouse:",
@@ -72,25 +82,31 @@ class Layout:
         if not file.exists():
             self.create()
             write_atomically(file, uuid.uuid4().hex)
-        return file.read_text().strip()
+        with storage(file):
+            return file.read_text().strip()
 
-    def mark_inexact(self, view: str, reason: str) -> None:
-        """Notes that exactness is no longer promised for the view; the first reason stays."""
+    def mark(self, view: str, mark: Mark) -> None:
         file = self.root / "inexact" / view
-        if not file.exists():
+        with storage(file):
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, reason)
+        write_atomically(file, f"{mark.load}\n{mark.reason}")
 
-    def clear_inexact(self, view: str) -> None:
-        with suppress(FileNotFoundError):
-            (self.root / "inexact" / view).unlink()
+    def unmark(self, view: str) -> None:
+        file = self.root / "inexact" / view
+        with storage(file), suppress(FileNotFoundError):
+            file.unlink()
 
-    def inexact(self) -> dict[str, str]:
-        """Per view that is no longer exact, the reason."""
+    def marks(self) -> dict[str, Mark]:
+        """Per view that was marked, the mark, whichever load of the view it means."""
         folder = self.root / "inexact"
-        if not folder.is_dir():
-            return {}
-        return {file.name: file.read_text() for file in sorted(folder.iterdir()) if not file.name.startswith(".")}
+        with storage(folder):
+            files = sorted(folder.iterdir()) if folder.is_dir() else []
+            return {file.name: _mark(file.read_text()) for file in files if not file.name.startswith(".")}
+
+
+def _mark(text: str) -> Mark:
+    load, _, reason = text.partition("\n")
+    return Mark(load, reason)
 
 
 @contextmanager
@@ -99,7 +115,7 @@ def _open_lock(file: Path) -> Iterator[int]:
         # Not inherited by what the job starts: a surviving child must not keep the lock.
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise WarehouseError.at(
+        raise kind_of(error).at(
             str(file.parent), f"cannot be written ({error.strerror})", "check its permissions"
         ) from None
     try:
@@ -110,6 +126,11 @@ def _open_lock(file: Path) -> Iterator[int]:
 
 def write_atomically(file: Path, text: str) -> None:
     """The file holds either what it held or all of ``text``, whatever crashes."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.write_text(text)
-    draft.replace(file)
+    draft = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
+    with storage(file):
+        try:
+            draft.write_text(text)
+            draft.replace(file)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise

@@ -74,7 +74,7 @@ class LogTable:
             return
         try:
             self._table.update_incremental()
-        except DeltaError:  # the log behind the version we knew is gone
+        except (DeltaError, OSError):  # the log behind the version we knew is gone, or the disk; opening it anew tells
             self._table = None
 
     def append(self, rows: pa.Table) -> None:
@@ -177,19 +177,32 @@ class LogTable:
     def cut_log_off(self) -> None:
         """Deletes the log behind the checkpoint before the last, oldest first: what is left is whole."""
         self._since_cut_off = 0
-        log = sorted((self.path / "_delta_log").glob("[0-9]*"))
-        checkpoints = sorted({_version(file) for file in log if ".checkpoint" in file.name})
-        if len(checkpoints) < 2:
-            return
-        for file in log:
-            if _version(file) < checkpoints[-2]:
-                file.unlink(missing_ok=True)
+        if len(known := checkpoints(self.path)) >= 2:
+            forget_before(self.path, known[-2])
 
     def vacuum(self) -> None:
         """Deletes files that no reader can need any more."""
         with storage(self.path):
             self.table.vacuum(retention_hours=_VACUUM_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
         self._files = None
+
+
+def checkpoints(table: Path) -> list[int]:
+    """The versions that a Delta table's log can be read from."""
+    return sorted({_version(file) for file in _log(table) if ".checkpoint" in file.name})
+
+
+def forget_before(table: Path, version: int) -> None:
+    """Deletes the log behind the last checkpoint that ``version`` can still be read from, oldest first."""
+    bases = [base for base in checkpoints(table) if base <= version]
+    for file in _log(table) if bases else ():
+        if _version(file) < bases[-1]:
+            with storage(table):
+                file.unlink(missing_ok=True)
+
+
+def _log(table: Path) -> list[Path]:
+    return sorted((table / "_delta_log").glob("[0-9]*"))
 
 
 def _version(file: Path) -> int:

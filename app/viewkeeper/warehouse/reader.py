@@ -97,8 +97,16 @@ class WarehouseReader:
         return load_of(self._named(view, cut)).update
 
     def inexact(self) -> dict[str, str]:
-        """Per view whose exactness is no longer promised, the reason."""
-        return self.layout.inexact()
+        """Per view whose exactness is no longer promised, the reason.
+
+        The newest cut decides: a mark means the load it was made for, and is void once a cut names a later one.
+        """
+        cut = self.newest()
+        return {view: m.reason for view, m in self.layout.marks().items() if m.load == self._load_id(view, cut)}
+
+    def _load_id(self, view: str, cut: Cut | None) -> str:
+        """The name of the view's load, empty if the cut does not hold the view."""
+        return load_of(self._named(view, cut)).id if cut is not None and view in cut.versions else ""
 
     def id(self) -> str:
         """A name that no other warehouse has."""

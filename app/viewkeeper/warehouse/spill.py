@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from viewkeeper.algebra.bag import COUNT, consolidate
 from viewkeeper.warehouse.hashing import row_hashes
+from viewkeeper.warehouse.streams import storage
 
 LIMIT_ROWS = 500_000
 _PARTS = 32
@@ -117,12 +119,14 @@ class _Parts:
     """Rows on disk, in files by the hash of the row."""
 
     def __init__(self, schema: pa.Schema, by: Sequence[str], depth: int, folder: Path | None):
-        self._directory = tempfile.TemporaryDirectory(prefix="viewkeeper-", dir=folder)
         self._schema, self._by, self._depth = schema, by, depth
-        self._files = [Path(self._directory.name) / f"{part}.arrow" for part in range(_PARTS)]
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        self._writers = [pa.ipc.new_stream(str(file), schema, options=options) for file in self._files]
         self.rows = [0] * _PARTS
+        self._place = folder or Path(tempfile.gettempdir())
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with storage(self._place):
+            self._directory = tempfile.TemporaryDirectory(prefix="viewkeeper-", dir=folder)
+            self._files = [Path(self._directory.name) / f"{part}.arrow" for part in range(_PARTS)]
+            self._writers = [pa.ipc.new_stream(str(file), schema, options=options) for file in self._files]
 
     def write(self, table: pa.Table) -> None:
         if len(table) == 0:
@@ -134,19 +138,22 @@ class _Parts:
         start = 0
         for part, end in enumerate(ends):
             if end > start:
-                self._writers[part].write_table(table.slice(start, end - start))
+                with storage(self._place):
+                    self._writers[part].write_table(table.slice(start, end - start))
                 self.rows[part] += int(end - start)
             start = end
 
     def read(self, part: int) -> Iterator[pa.Table]:
-        self._writers[part].close()
-        with pa.ipc.open_stream(str(self._files[part])) as stream:
+        with storage(self._place):
+            self._writers[part].close()
+        with storage(self._place), pa.ipc.open_stream(str(self._files[part])) as stream:
             for batch in stream:
                 yield pa.Table.from_batches([batch])
 
     def close(self) -> None:
         for writer in self._writers:
-            writer.close()
+            with suppress(OSError):  # a full disk; what is written here is not needed any more
+                writer.close()
         self._directory.cleanup()
 
     def __enter__(self) -> _Parts:

@@ -1,7 +1,9 @@
-"""Writing lazily produced rows through delta-rs without losing what went wrong, whoever's fault it was."""
+"""The border to disk and delta-rs: what goes wrong there comes out as our errors, and nobody else's error is lost."""
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,19 +12,34 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from viewkeeper.errors import WarehouseError
+from viewkeeper.errors import WarehouseError, WarehouseUnreachable
+
+_NUMBER = re.compile(r"(?:os error|errno|Os \{ code:) (\d+)", re.IGNORECASE)
+_FINAL = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
+"""What no patience brings back: a part of the table that is missing, or something else in its place."""
 
 
 @contextmanager
 def storage(path: Path) -> Iterator[None]:
-    """What the disk or delta-rs complain about, as a WarehouseError that names the table."""
+    """What the disk or delta-rs complain about, as a WarehouseError that names the table.
+
+    It is a WarehouseUnreachable if the disk is only full, busy or not permitted, so that trying again may help.
+    """
     try:
         yield
     except (DeltaError, OSError, pa.ArrowException) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise WarehouseError.at(
+        raise kind_of(error).at(
             str(path), f"cannot be used ({reason})", "check the disk and the folder's permissions"
         ) from error
+
+
+def kind_of(error: Exception) -> type[WarehouseError]:
+    """The class that a complaint of the disk belongs to; delta-rs tells the system's error only in its text."""
+    number = getattr(error, "errno", None)
+    if number is None and (told := _NUMBER.search(str(error))):
+        number = int(told[1])
+    return WarehouseError if number is None or number in _FINAL else WarehouseUnreachable
 
 
 def write_stream(

@@ -27,6 +27,7 @@ from viewkeeper.warehouse.warehouse import Warehouse
 PATIENCE = 30.0
 _TAIL = 8  # offsets to look at first for a topic's last seal: it is the last message of its transaction
 
+log = logging.getLogger("viewkeeper")
 _SILENT = logging.getLogger("viewkeeper.warehouse.topics.client")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -86,13 +87,24 @@ class ViewTopics:
         if newest is None:
             return 0
         self._connect()  # also ends the transaction that an earlier job may have left open
-        sealed = {view: max(self.last_seal(view), newest.sealed) for view in self._topics}
+        sealed = {view: max(self._own_seal(view, newest), newest.sealed) for view in self._topics}
         missing = warehouse.cuts(min(sealed.values(), default=newest.cut) + 1, newest.cut)
         for cut in missing:
             views = [view for view in self._topics if view in cut.versions and sealed[view] < cut.cut]
             self.publish_stored(warehouse, cut, views)
         warehouse.note_sealed(newest.cut)
         return len(missing)
+
+    def _own_seal(self, view: str, newest: Cut) -> int:
+        """The last seal of this warehouse's own; a topic may have outlived the warehouse that filled it before."""
+        seal = self.last_seal(view)
+        if seal <= newest.cut:
+            return seal
+        log.warning(
+            "topic %s: its last seal, %d, is newer than the newest cut, %d: it is another warehouse's",
+            self._topics[view], seal, newest.cut,
+        )  # fmt: skip
+        return -1
 
     def publish_stored(self, warehouse: Warehouse, cut: Cut, views: Iterable[str] | None = None) -> None:
         """Sends a committed cut as the warehouse holds it, however large."""
@@ -151,7 +163,7 @@ class ViewTopics:
             start = max(low, high - tail)
             found = [m["sealed"] for m in self._messages(consumer, topic, start) if "sealed" in m]
             if found or start == low:
-                return max(found, default=-1)
+                return found[-1] if found else -1
             tail *= 16
 
     def _messages(self, consumer: Consumer, topic: str, start: int) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,12 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from viewkeeper.algebra.bag import COUNT
-from viewkeeper.errors import NegativeCount
-from viewkeeper.warehouse.log_table import BATCH_ROWS
+from viewkeeper.errors import NegativeCount, WarehouseError
+from viewkeeper.warehouse.log_table import BATCH_ROWS, forget_before
 from viewkeeper.warehouse.overlay import Overlay
 from viewkeeper.warehouse.spill import Consolidator
 from viewkeeper.warehouse.streams import storage, write_stream
@@ -37,7 +39,6 @@ SMALL_ROWS = FILE_ROWS // 8
 MANY_SMALL_FILES = 16
 _LOAD_FILE = 32 << 20
 _KIND, _STANDS_AT = "viewkeeperKind", "viewkeeperUpdate"
-_KEEP_MARGIN = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,9 @@ class ViewTable:
         """Replaces the whole content, schema and definition by a load that stands at ``update``."""
         configuration = {_LOADED: str(update), _LOAD_ID: uuid.uuid4().hex}
         if self.exists():
-            self.table.alter.set_table_description(sql)
-            self.table.alter.set_table_properties(configuration, raise_if_not_exists=False)
+            with storage(self.path):
+                self.table.alter.set_table_description(sql)
+                self.table.alter.set_table_properties(configuration, raise_if_not_exists=False)
         else:
             self._create(schema, sql, configuration)
         write_stream(
@@ -127,19 +129,22 @@ class ViewTable:
 
     def refreshed_version(self) -> int:
         """The newest version on disk."""
-        self.table.update_incremental()
+        with storage(self.path):
+            self.table.update_incremental()
         return self.version
 
     def newest_fold(self) -> Fold | None:
         """The newest version if a fold made it (or kept its content), None if a load did."""
-        commit = self.table.history(1)[0]
+        with storage(self.path):
+            commit = self.table.history(1)[0]
         if commit.get(_KIND) != "fold":
             return None
         return Fold(self.version, int(commit[_STANDS_AT]))
 
     def restore(self, fold: Fold) -> Fold:
         """Goes back to a version that a cut names, as a new version; what came after was never published."""
-        self.table.restore(fold.version, commit_properties=_stands_at("fold", fold.update))
+        with storage(self.path):
+            self.table.restore(fold.version, commit_properties=_stands_at("fold", fold.update))
         return Fold(self.version, fold.update)
 
     def fold(self, change: pa.Table, update: int) -> Fold:
@@ -165,28 +170,36 @@ class ViewTable:
                 bag.add(change)
             return self._replace(self._files(), self._checked(bag.results()), update)
 
-    def vacuum(self, keep: timedelta, named: int) -> None:
-        """Deletes files of versions superseded longer ago than ``keep``; version ``named`` stays whole."""
+    def vacuum(self, keep: timedelta, named: int, oldest: int | None) -> None:
+        """Deletes the files of versions superseded longer ago than ``keep``, then the log of those before ``oldest``.
+
+        Version ``named`` stays whole, and so does ``oldest``, the first that is still promised to anybody; without
+        one the log stays.
+        """
+        whole = [named] if oldest is None or not self._opens(oldest) else sorted({oldest, named})
+        with storage(self.path):
+            self._delete_files(keep, whole)
+        if oldest is not None:
+            forget_before(self.path, min(oldest, named))
+
+    def _delete_files(self, keep: timedelta, whole: list[int]) -> None:
         newest = self.table.history(1)[0]
         same = CommitProperties(custom_metadata={k: newest[k] for k in (_KIND, _STANDS_AT) if k in newest})
-        # Log clean-up waits for the next fold: until then a cut may still name the version before this one.
-        hook = PostCommitHookProperties(cleanup_expired_logs=False)
-        self._set_retention(keep, same, hook)
-        hours = int(keep.total_seconds() // 3600)
-        options = {"retention_hours": hours, "enforce_retention_duration": False, "full": True}
-        if self.table.vacuum(dry_run=True, keep_versions=[named], **options):
-            self.table.vacuum(
-                dry_run=False,
-                keep_versions=[named],
-                commit_properties=same,
-                post_commithook_properties=hook,
-                **options,
-            )
-
-    def _set_retention(self, keep: timedelta, same: CommitProperties, hook: PostCommitHookProperties) -> None:
         wanted = _retention(keep)
         if not wanted.items() <= self.table.metadata().configuration.items():
-            self.table.alter.set_table_properties(wanted, commit_properties=same, post_commithook_properties=hook)
+            self.table.alter.set_table_properties(wanted, commit_properties=same)
+        hours = int(keep.total_seconds() // 3600)
+        options = {"retention_hours": hours, "enforce_retention_duration": False, "full": True, "keep_versions": whole}
+        if self.table.vacuum(dry_run=True, **options):
+            self.table.vacuum(dry_run=False, commit_properties=same, **options)
+
+    def _opens(self, version: int) -> bool:
+        """Whether the log still reaches back to the version: ``keep`` may have been shorter once."""
+        try:
+            self.at(version)
+        except WarehouseError:
+            return False
+        return True
 
     def _files(self) -> dict[str, int]:
         """The data files of the newest version, with their rows."""
@@ -195,7 +208,7 @@ class ViewTable:
 
     def _batches(self, path: str) -> Iterator[pa.RecordBatch]:
         """The rows of one file, always in the same order."""
-        with pq.ParquetFile(self.path / path) as file:
+        with storage(self.path), pq.ParquetFile(self.path / path) as file:
             yield from file.iter_batches(BATCH_ROWS)
 
     def _hits(self, path: str, overlay: Overlay) -> np.ndarray:
@@ -233,25 +246,32 @@ class ViewTable:
         removes = [RemoveAction(path, True, int(time.time() * 1000)) for path in old]
         adds: list[AddAction] = []
         try:
-            adds.extend(_write_file(self.path, rows) for rows in _file_sized(tables, schema))
             with storage(self.path):
+                adds.extend(_write_file(self.path, rows) for rows in _file_sized(tables, schema))
                 self.table.create_write_transaction(
                     [*adds, *removes], "append", schema, commit_properties=_stands_at("fold", update)
                 )
         except BaseException:
-            for add in adds:
-                (self.path / add.path).unlink(missing_ok=True)
+            self._discard(adds)
             raise
-        self.table.update_incremental()
-        return Fold(self.version, update)
+        return Fold(self.refreshed_version(), update)
+
+    def _discard(self, adds: list[AddAction]) -> None:
+        """Deletes the files of a commit that failed, unless it only failed after it was made, at the log's upkeep."""
+        with suppress(DeltaError, OSError):  # then they stay until a vacuum finds them
+            committed = set(pa.table(DeltaTable(str(self.path)).get_add_actions())["path"].to_pylist())
+            for add in adds:
+                if add.path not in committed:
+                    (self.path / add.path).unlink(missing_ok=True)
 
 
 def stored(table: DeltaTable, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
     """The rows of an opened version, streaming."""
     files = table.file_uris()
     if files:
-        dataset = ds.dataset(files, schema=pa.schema(table.schema().to_arrow()), format="parquet")
-        yield from dataset.to_batches(batch_size=batch_rows, batch_readahead=2, fragment_readahead=1)
+        with storage(Path(files[0]).parent):
+            dataset = ds.dataset(files, schema=pa.schema(table.schema().to_arrow()), format="parquet")
+            yield from dataset.to_batches(batch_size=batch_rows, batch_readahead=2, fragment_readahead=1)
 
 
 def _stands_at(kind: str, update: int) -> CommitProperties:
@@ -260,7 +280,8 @@ def _stands_at(kind: str, update: int) -> CommitProperties:
 
 def _retention(keep: timedelta) -> dict[str, str]:
     return {
-        "delta.logRetentionDuration": f"interval {int((keep + _KEEP_MARGIN).total_seconds())} seconds",
+        # A commit would clean up by its clock alone, and take away the version that the newest cut names.
+        "delta.enableExpiredLogCleanup": "false",
         "delta.deletedFileRetentionDuration": f"interval {int(keep.total_seconds())} seconds",
         "delta.checkpointInterval": "10",
     }
@@ -284,7 +305,11 @@ def _file_sized(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Ta
 
 def _write_file(folder: Path, table: pa.Table) -> AddAction:
     name = f"part-{uuid.uuid4()}.snappy.parquet"
-    pq.write_table(table, folder / name)
+    try:
+        pq.write_table(table, folder / name)
+    except BaseException:
+        (folder / name).unlink(missing_ok=True)
+        raise
     return AddAction(
         path=name,
         size=os.path.getsize(folder / name),

@@ -7,6 +7,7 @@ and ``open`` clears them away.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
@@ -16,11 +17,13 @@ from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from viewkeeper.algebra.bag import COUNT, UPDATE
-from viewkeeper.errors import NegativeCount
+from viewkeeper.errors import NegativeCount, WarehouseError
 from viewkeeper.warehouse import fault
 from viewkeeper.warehouse.cuts import CUT, CUT_SCHEMA, UPDATE_SCHEMA, Cut, WarehouseTransaction, now
+from viewkeeper.warehouse.layout import Mark
 from viewkeeper.warehouse.log_table import LogTable
 from viewkeeper.warehouse.reader import KEEP, WarehouseReader, summed
 from viewkeeper.warehouse.view_table import Fold, load_of
@@ -78,15 +81,22 @@ class Warehouse(WarehouseReader):
         if newest is not None:
             self._sealed = max(self._sealed, newest.sealed)
             for view in newest.versions.keys() - self._loads.keys():
-                self._recover_view(view, newest)
+                self._standing(view, newest)
+                self._clear_older_changes(view)
+        self._clear_older_marks()
         self._opened = True
 
-    def _recover_view(self, view: str, cut: Cut) -> None:
-        """A fold that no cut names yet is named by the next one; a load that none names is taken back."""
-        table, named = self._view(view), Fold(cut.versions[view], cut.folded[view])
-        if view not in self._folds and table.refreshed_version() != named.version:
-            self._folds[view] = table.newest_fold() or table.restore(named)
-        self._clear_older_changes(view)
+    def _standing(self, view: str, cut: Cut) -> Fold:
+        """Where ``views/<view>`` stands, which is what the next cut names.
+
+        A fold that no cut names yet stays, known or found on disk; a load that none names is taken back.
+        """
+        table = self._view(view)
+        known = self._folds.get(view, Fold(cut.versions[view], cut.folded[view]))
+        if table.refreshed_version() == known.version:
+            return known
+        self._folds[view] = table.newest_fold() or table.restore(known)
+        return self._folds[view]
 
     def _clear_older_changes(self, view: str) -> None:
         """Empties ``changes`` of what the view's earlier loads left behind; does nothing if that is done."""
@@ -96,6 +106,12 @@ class Warehouse(WarehouseReader):
         smallest = log.smallest(UPDATE)
         if log.schema != schema or (smallest is not None and smallest <= load_of(named).update):
             log.replace(schema)
+
+    def _clear_older_marks(self) -> None:
+        """Removes the marks that mean earlier loads of their views."""
+        valid = self.inexact()
+        for view in self.layout.marks().keys() - valid.keys():
+            self.layout.unmark(view)
 
     # ---- load, commit, fold ----------------------------------------------------------------------------
 
@@ -119,23 +135,28 @@ class Warehouse(WarehouseReader):
         3. clearing up        changes and marks from before a load: ``open`` does it again
 
         A transaction without updates is legal, and repeats ``last_update``. After an error, ``recover``
-        first.
+        first, and see by ``newest`` whether the cut stands all the same.
         """
         assert self._opened, "open the warehouse before writing to it"
         cut = self._next_cut(transaction)
         self._append(transaction, cut.cut)
-        self._cuts.append(cut.table())
+        self._append_cut(cut)
         loads, self._loads, self._folds, self._newest = self._loads, {}, {}, cut
         fault.reached("cut")
         for view in loads.keys() & cut.versions.keys():
             self._clear_older_changes(view)
-            self.layout.clear_inexact(view)
+        if loads:
+            self._clear_older_marks()
         fault.reached("clear")
         return cut
 
     def _next_cut(self, transaction: WarehouseTransaction) -> Cut:
         newest = self._newest
-        assert newest is None or transaction.last_update >= newest.last_update, "updates are never taken back"
+        before = 0 if newest is None else newest.last_update
+        assert transaction.last_update >= before, "updates are never taken back"
+        assert not len(transaction.updates) or pc.min(transaction.updates[UPDATE]).as_py() == before + 1, (
+            "the updates of a cut follow those of the cut before"
+        )
         named = {} if newest is None else {v: Fold(n, newest.folded[v]) for v, n in newest.versions.items()}
         named |= self._folds | self._loads
         if transaction.views is not None:
@@ -151,6 +172,15 @@ class Warehouse(WarehouseReader):
             level=transaction.level,
             sealed=self._sealed,
         )
+
+    def _append_cut(self, cut: Cut) -> None:
+        """Step 2. Delta may fail after its commit, at the upkeep of its log; then the cut stands."""
+        try:
+            self._cuts.append(cut.table())
+        except WarehouseError:
+            self._cuts.refresh()
+            if super().newest() != cut:
+                raise
 
     def _append(self, transaction: WarehouseTransaction, cut: int) -> None:
         """Step 1. The tables do not depend on each other, so they are written side by side."""
@@ -203,7 +233,7 @@ class Warehouse(WarehouseReader):
                 fault.reached("fold")
 
     def _fold(self, view: str, cut: Cut) -> None:
-        standing = self._folds.get(view, Fold(cut.versions[view], cut.folded[view]))
+        standing = self._standing(view, cut)
         if standing.update == cut.last_update:
             return
         table = self._view(view)
@@ -227,8 +257,9 @@ class Warehouse(WarehouseReader):
         self._sealed = max(self._sealed, cut)
 
     def mark_inexact(self, view: str, reason: str) -> None:
-        """Notes that exactness is no longer promised for the view, until it is loaded again."""
-        self.layout.mark_inexact(view, reason)
+        """Notes that exactness is no longer promised for the view, until it is loaded again; the first reason stays."""
+        if view not in self.inexact():
+            self.layout.mark(view, Mark(self._load_id(view, self.newest()), reason))
 
     def compact(self) -> None:
         """Puts small files together where enough have gathered; mostly free, so call it after every cut."""
@@ -236,13 +267,20 @@ class Warehouse(WarehouseReader):
             log.tidy()
 
     def vacuum(self, keep: timedelta | None = None) -> None:
-        """Deletes files of versions superseded longer ago than ``keep``; never those of the newest cut."""
-        cut = self._newest
+        """Deletes what only cuts superseded longer ago than ``keep`` need; never what the newest cut needs."""
+        cut, keep = self._newest, self.keep if keep is None else keep
         assert cut is not None, "there is nothing to delete before the first load"
+        oldest = self._oldest_promised(cut, keep)
         for log in (self._cuts, self._updates, *(self._log(view) for view in cut.versions)):
             log.vacuum()
         for view, version in cut.versions.items():
-            self._view(view).vacuum(self.keep if keep is None else keep, version)
+            self._view(view).vacuum(keep, version, oldest.versions.get(view))
+
+    def _oldest_promised(self, newest: Cut, keep: timedelta) -> Cut:
+        """The cut that was the newest ``keep`` ago: all since then must stay readable."""
+        since = now() - keep
+        after = bisect_left(range(newest.cut + 1), since, key=lambda number: self.cut(number).committed_at)
+        return self.cut(max(after - 1, 0))
 
     def _refresh(self, log: LogTable) -> None:
         if not self._opened:

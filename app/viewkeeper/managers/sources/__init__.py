@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
 from viewkeeper.algebra.types import Relation
@@ -23,6 +23,15 @@ class Source(Protocol):
         ``delivered`` is the position up to which the caller has every update. None asks for a fresh start: the
         snapshot then carries a position that no later update straddles. ``hold`` keeps what the source must
         remember for this snapshot until ``release``, for callers that are not the job.
+        """
+
+    def require(self, position: str) -> None:
+        """Raises SourceError unless every change after ``position``, and none before it, can still be told apart."""
+
+    def forgive(self, relations: Collection[str]) -> None:
+        """From now on, rows of exactly these relations that do not fit their types are left out of the job's answers.
+
+        For relations of whose views none promises exactness any more; a snapshot that is held forgives nothing.
         """
 
     def position(self, snapshot: Any) -> str:

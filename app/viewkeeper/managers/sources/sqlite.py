@@ -2,7 +2,8 @@
 
 SQLite holds no snapshot for us (a held read lock would stop the writers in journal mode ``delete``). Instead every
 answer carries the log's last id as its position, and the log rows past the last delivered one as its ``tail``: they
-are read in the same transaction, so answer − tail is the relation as of the delivered position.
+are read in the same transaction, so answer − tail is the relation as of the delivered position. Rows that do not fit
+their declared types are dealt with in ``sqlite_images``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +22,11 @@ from viewkeeper.algebra.bag import COUNT
 from viewkeeper.algebra.types import Kind, Relation, Type
 from viewkeeper.errors import SourceError
 from viewkeeper.managers.sources import sqlite_log as log
+from viewkeeper.managers.sources.sqlite_images import Excused, OnMisfit, row_batches
 from viewkeeper.managers.sources.sqlite_pushdown import certain_sql
 from viewkeeper.managers.sources.sqlite_schema import Table, quoted, read_table, table_names
 from viewkeeper.managers.sources.sqlite_spool import gather
-from viewkeeper.managers.sources.sqlite_values import Misfit, arrow_column
+from viewkeeper.managers.sources.sqlite_values import decoded
 from viewkeeper.managers.sources.sqlite_watch import used_problems
 from viewkeeper.messages import Answer, Ask
 
@@ -32,6 +34,7 @@ _FETCH_ROWS = 20_000
 _KEYS_AT_ONCE = 5_000
 _VARIABLES = 30_000  # SQLite allows 32,766 in one statement
 _CACHE_KIB = 32_000
+_RELOAD = "run `viewkeeper init --reload`"
 
 _PUSHABLE = {Kind.INTEGER, Kind.TEXT, Kind.FLOAT, Kind.BOOLEAN, Kind.DATE, Kind.BINARY}
 """Types whose equal values have one stored form; decimals and timestamps have many, so their relation is read whole."""
@@ -39,10 +42,14 @@ _PUSHABLE = {Kind.INTEGER, Kind.TEXT, Kind.FLOAT, Kind.BOOLEAN, Kind.DATE, Kind.
 
 @dataclass(frozen=True)
 class SqliteSnapshot:
-    """Updates up to ``since`` were delivered; ``hold`` names the hold that keeps the log past it."""
+    """Updates up to ``since`` were delivered; ``hold`` names the hold that keeps the log past it.
+
+    Of ``forgiven`` relations, rows that do not fit their types are left out without a word.
+    """
 
     since: int
     hold: str | None = None
+    forgiven: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class _Session:
     db: sqlite3.Connection
     pid: int
     schema: int | None = None
-    state: log.LogState | None = None
+    installed: int | None = None  # which log it saw last
     tables: dict[str, Table] | None = None
 
 
@@ -72,6 +79,7 @@ class SqliteSource:
     def __init__(self, name: str, path: str):
         self.name = name
         self.path = path
+        self._forgiven: frozenset[str] = frozenset()
         self._local = threading.local()
 
     def __getstate__(self) -> dict[str, str]:
@@ -97,12 +105,21 @@ class SqliteSource:
         """A snapshot at the delivered position; without one, at a boundary written now."""
         db = self._session().db
         if delivered is not None and not hold:
-            return SqliteSnapshot(int(delivered))
+            return SqliteSnapshot(int(delivered), forgiven=self._forgiven)
         with log.reporting(self.place), log.writing(db):
             state = log.read_state(db, self.place)
             since = log.write_boundary(db) if delivered is None else int(delivered)
             self._require_log(since, log.last_id(db), state.pruned)
             return SqliteSnapshot(since, log.hold(db, since) if hold else None)
+
+    def forgive(self, relations: Collection[str]) -> None:
+        self._forgiven = frozenset(relations)
+
+    def require(self, position: str) -> None:
+        db = self._session().db
+        with log.reporting(self.place), log.reading(db):
+            state = log.read_state(db, self.place)
+            self._require_log(int(position), log.last_id(db), state.pruned)
 
     def position(self, snapshot: SqliteSnapshot) -> str:
         return str(snapshot.since)
@@ -124,14 +141,25 @@ class SqliteSource:
     def ask(self, ask: Ask, snapshot: SqliteSnapshot) -> Answer:
         """Answers in one read transaction; raises ``SnapshotLost`` when the log no longer reaches back."""
         session = self._session()
-        with log.reporting(self.place), log.reading(session.db):
+        with log.reporting(self.place):
+            try:
+                return self._answer(session, ask, snapshot)
+            except sqlite3.OperationalError as error:
+                if "Could not decode to UTF-8" not in str(error):
+                    raise
+                session.db.text_factory = decoded  # slower, so only where it is needed
+                return self._answer(session, ask, snapshot)
+
+    def _answer(self, session: _Session, ask: Ask, snapshot: SqliteSnapshot) -> Answer:
+        with log.reading(session.db):
             state = self._watched(session)
             position = log.last_id(session.db)
             self._require_log(snapshot.since, position, state.pruned)
             table = self._table(session, ask.relation)
             types = self._types(table, ask.columns)
-            rows = gather(self._arrow(ask, types, self._rows(session.db, ask, table)), _schema(types))
-            tail = self._tail(session.db, ask, types, state, snapshot.since)
+            excused = Excused(self.place, ask.relation, ask.relation in snapshot.forgiven)
+            tail = self._tail(session.db, ask, types, state, snapshot.since, excused)
+            rows = _gathered(self._rows(session.db, ask, table), types, excused.found)
         return Answer(_counted(rows), LogPosition(position), tail)
 
     # ---- connection and schema
@@ -152,7 +180,9 @@ class SqliteSource:
         if version != session.schema:
             if problems := used_problems(session.db, state):
                 raise SourceError.at(self.place, problems[0])
-            session.schema, session.tables = version, {}
+            if session.installed not in (None, state.installed):
+                raise SourceError.at(self.place, "its change log was removed and made anew", _RELOAD)
+            session.schema, session.installed, session.tables = version, state.installed, {}
         return state
 
     def _table(self, session: _Session, relation: str) -> Table:
@@ -174,9 +204,9 @@ class SqliteSource:
     def _require_log(self, since: int, position: int, pruned: int) -> None:
         if position < since:
             what = f"its change log ends at {position}, before {since}, which was delivered: is it an older copy?"
-            raise SourceError.at(self.place, what, "put the right database back, or run `viewkeeper init --reload`")
+            raise SourceError.at(self.place, what, f"put the right database back, or {_RELOAD}")
         if pruned > since:
-            raise log.SnapshotLost.at(self.place, f"its change log was pruned up to {pruned}, past {since}")
+            raise log.SnapshotLost.at(self.place, f"its change log begins at {pruned}, past {since}", _RELOAD)
 
     # ---- reading
 
@@ -232,8 +262,14 @@ class SqliteSource:
             yield (columns[0] if len(columns) == 1 else [value for row in zip(*columns, strict=True) for value in row])
 
     def _tail(
-        self, db: sqlite3.Connection, ask: Ask, types: dict[str, Type], state: log.LogState, since: int
-    ) -> pa.Table | None:
+        self,
+        db: sqlite3.Connection,
+        ask: Ask,
+        types: dict[str, Type],
+        state: log.LogState,
+        since: int,
+        excused: Excused,
+    ) -> pa.Table:
         captured = state.tables.get(ask.relation)
         if captured is None or not captured.active:
             raise SourceError.at(self.place, f"table {ask.relation} is not captured", "run `viewkeeper init`")
@@ -248,30 +284,17 @@ class SqliteSource:
             for columns in sides
         ]
         tables = []
-        for query, op, count in zip(queries, ("delete", "insert"), (-1, 1), strict=True):
+        signs = (("delete", -1, excused.went), ("insert", 1, excused.came))
+        for query, (op, count, on_misfit) in zip(queries, signs, strict=True):
             chunks = _chunks(db.execute(query, (since, ask.relation, op)))
-            tables.append(_counted(gather(self._arrow(ask, types, chunks), _schema(types)), count))
+            tables.append(_counted(_gathered(chunks, types, on_misfit), count))
         return pa.concat_tables(tables)
 
-    def _arrow(
-        self, ask: Ask, types: dict[str, Type], chunks: Iterable[list[tuple[Any, ...]]]
-    ) -> Iterator[pa.RecordBatch]:
-        schema = _schema(types)
-        for rows in chunks:
-            if not types:
-                yield pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
-                continue
-            arrays = []
-            for values, (name, type) in zip(zip(*rows, strict=True), types.items(), strict=True):
-                try:
-                    arrays.append(arrow_column(values, type))
-                except Misfit as misfit:
-                    raise SourceError.at(f"{self.place}: {ask.relation}.{name}", str(misfit)) from misfit
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-
-def _schema(types: dict[str, Type]) -> pa.Schema:
-    return pa.schema([(name, type.arrow) for name, type in types.items()])
+def _gathered(chunks: Iterable[list[tuple[Any, ...]]], types: dict[str, Type], on_misfit: OnMisfit) -> pa.Table:
+    """The rows that fit, as one table."""
+    schema = pa.schema([(name, type.arrow) for name, type in types.items()])
+    return gather(row_batches(chunks, types, on_misfit), schema)
 
 
 def _counted(rows: pa.Table, count: int = 1) -> pa.Table:

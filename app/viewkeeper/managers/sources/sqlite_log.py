@@ -4,6 +4,10 @@
 relation, the op, and by position of the column the value before (``b0, b1, …``) and after (``a0, a1, …``). Its
 columns have no type, so that every value keeps its storage class. A ``boundary`` row changes nothing; no update
 spans it. ``_viewkeeper_state`` says what is captured, since when, and how far the log was pruned.
+
+Law: no id ever means two things. A new log begins at the clock (microseconds since 1970), so its ids lie past those of
+any log that was in the database before; pruning brings them to the clock again, so that a copy of the database falls
+behind the original and is told from it.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ FORMAT = 1
 BUSY_SECONDS = 10.0
 HOLD_SECONDS = 3600
 _PRUNE_ROWS = 5000
+_LARGEST = 2**62  # an id near SQLite's last would end all writing
 _PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR}
 
 
@@ -117,6 +122,7 @@ class Captured:
     active: bool = True
     fingerprint: str = ""  # of the triggers as they were written
     keys: tuple[str, ...] = ()  # the unique keys they know of
+    since: int = 0  # the log id where capture last became active: changes before it may be in no log
 
     @property
     def layout(self) -> Layout:
@@ -133,7 +139,15 @@ class Captured:
             Layout(layout["since"], tuple((name, declared) for name, declared in layout["columns"]))
             for layout in raw["layouts"]
         )
-        return cls(raw["number"], tuple(raw["used"]), layouts, raw["active"], raw["fingerprint"], tuple(raw["keys"]))
+        return cls(
+            number=raw["number"],
+            used=tuple(raw["used"]),
+            layouts=layouts,
+            active=raw["active"],
+            fingerprint=raw["fingerprint"],
+            keys=tuple(raw["keys"]),
+            since=raw.get("since", layouts[-1].since),
+        )
 
     def dump(self) -> str:
         return orjson.dumps(self).decode()
@@ -179,12 +193,27 @@ def last_id(db: sqlite3.Connection) -> int:
     """The id of the last row the log ever had, pruned or not.
 
     ``sqlite_sequence`` alone is not enough: a statement that stops half-way by OR FAIL keeps its rows, but SQLite does
-    not bring the sequence forward for it. ``prune`` does, so that no id is ever used twice.
+    not bring the sequence forward for it. ``raise_sequence`` does, before rows are deleted.
     """
     newest = f"SELECT max(id) FROM {LOG}"
     sequence = f"SELECT seq FROM sqlite_sequence WHERE name = '{LOG}'"
     (id,) = db.execute(f"SELECT max(coalesce(({newest}), 0), coalesce(({sequence}), 0))").fetchone()
     return int(id)
+
+
+def clock() -> int:
+    """Microseconds since 1970: more than any log has had rows."""
+    return time.time_ns() // 1000
+
+
+def raise_sequence(db: sqlite3.Connection, place: str, least: int) -> None:
+    """Makes every later id larger than ``least`` and than any id before; the caller holds the write lock."""
+    if least >= _LARGEST:
+        what = f"{least} is no position of a change log"
+        raise SourceError.at(place, what, "give the source a topic that only its own capture writes")
+    last = max(least, last_id(db))
+    if db.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = ?", (last, LOG)).rowcount == 0:
+        db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (LOG, last))
 
 
 def write_boundary(db: sqlite3.Connection) -> int:
@@ -230,7 +259,7 @@ def prune(db: sqlite3.Connection, place: str, position: int) -> int:
                 wipe_notes(db, state)
                 if step <= state.pruned:
                     return state.pruned
-                db.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = ?", (last_id(db), LOG))
+                raise_sequence(db, place, clock())
                 db.execute(f"DELETE FROM {LOG} WHERE id <= ?", (step,))
                 put_state(db, "pruned", step)
             if step >= target:

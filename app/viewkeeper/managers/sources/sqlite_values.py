@@ -39,6 +39,20 @@ _PRECISION = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?")
 _ARITHMETIC = Context(prec=60, rounding=ROUND_HALF_UP)
+_DAY = 86_400_000_000  # in microseconds
+_FIRST_DAY = (date.min - date(1970, 1, 1)).days  # Arrow reads a year 0000, which Python's dates do not have
+
+
+class BrokenText(bytes):
+    """Text that is no UTF-8: it fits no type."""
+
+
+def decoded(stored: bytes) -> str | BrokenText:
+    """A ``text_factory`` that lets broken text through, to be found as a misfit."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return BrokenText(stored)
 
 
 class Misfit(ValueError):
@@ -88,6 +102,17 @@ def arrow_column(values: Sequence[Stored], type: Type) -> pa.Array:
     return _TO_ARROW[type.kind](values, present, type)
 
 
+def misfits(values: Sequence[Stored], type: Type) -> dict[int, Misfit]:
+    """Those of the values that do not fit, by their index; ``arrow_column`` takes the others."""
+    found = {}
+    for index, value in enumerate(values):
+        try:
+            json_value(value, type)
+        except Misfit as misfit:
+            found[index] = misfit
+    return found
+
+
 def _class(value: Stored) -> Any:
     return value.__class__
 
@@ -107,6 +132,8 @@ def _plain(wanted: Any) -> Callable[[Sequence[Stored], set[Any], Type], pa.Array
 def _floats(values: Sequence[Stored], present: set[Any], type: Type) -> pa.Array:
     if not present <= {float, int}:
         raise Misfit(next(v for v in values if v is not None and v.__class__ not in (float, int)), type)
+    if int in present:  # Arrow refuses integers that a double would round
+        values = [None if v is None else float(v) for v in values]
     return pc.add(pa.array(values, pa.float64(), from_pandas=False), 0.0)  # −0.0 + 0.0 = 0.0
 
 
@@ -121,7 +148,9 @@ def _booleans(values: Sequence[Stored], present: set[Any], type: Type) -> pa.Arr
 def _dates(values: Sequence[Stored], present: set[Any], type: Type) -> pa.Array:
     try:
         if present <= {str}:
-            return pa.array(values, pa.string()).cast(pa.date32())
+            days = pa.array(values, pa.string()).cast(pa.date32())
+            if not _begins_before(days.cast(pa.int32()), _FIRST_DAY):
+                return days
     except (pa.ArrowInvalid, UnicodeEncodeError):
         pass
     return pa.array([_date(v) if v is not None else None for v in values], pa.date32())
@@ -131,10 +160,16 @@ def _timestamps(values: Sequence[Stored], present: set[Any], type: Type) -> pa.A
     try:
         if present <= {str}:
             naive = pa.array(values, pa.string()).cast(pa.timestamp("us"))
-            return pc.assume_timezone(naive, "UTC")
+            if not _begins_before(naive.cast(pa.int64()), _FIRST_DAY * _DAY):
+                return pc.assume_timezone(naive, "UTC")
     except (pa.ArrowInvalid, UnicodeEncodeError):
         pass  # zones, or more than six digits: value by value
     return pa.array([_timestamp(v) if v is not None else None for v in values], type.arrow)
+
+
+def _begins_before(numbers: pa.Array, first: int) -> bool:
+    least = pc.min(numbers).as_py()
+    return least is not None and least < first
 
 
 def _decimals(values: Sequence[Stored], present: set[Any], type: Type) -> pa.Array:
