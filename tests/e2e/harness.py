@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,10 +88,8 @@ class Running:
 
     def end(self) -> None:
         """Ends the whole group, whatever is left of it."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait(PATIENCE)
 
 
@@ -158,17 +156,25 @@ class Installation:
 
     # ---- commands
 
-    def start(self, *arguments: str, crash_after: str = "", command: Sequence[str] = (VIEWKEEPER,)) -> Running:
-        """Starts a command on this configuration (``arguments`` begin with its name)."""
-        number = len(self.processes)
-        out, err = (self.folder / f"{number:02d}-{arguments[0]}.{kind}" for kind in ("out", "err"))
-        environment = {**os.environ, "COLUMNS": "100"}
+    def start(self, *arguments: str, crash_after: str = "") -> Running:
+        """Starts a command on this configuration; ``arguments`` begin with its name."""
+        command, *rest = arguments
+        return self._start(command, [VIEWKEEPER, command, str(self.conf), *rest], crash_after)
+
+    def submit(self, spark_submit: str, job: str) -> Running:
+        """Starts the job by spark-submit."""
+        return self._start("submit", [spark_submit, job, str(self.conf)])
+
+    def _start(self, name: str, command: list[str], crash_after: str = "") -> Running:
+        out, err = (self.folder / f"{len(self.processes):02d}-{name}.{kind}" for kind in ("out", "err"))
+        # As in an activated virtual environment: spark-submit looks for its Python in the path.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "COLUMNS": "100"}
         if crash_after:
             environment[CRASH_AFTER] = crash_after
         with out.open("wb") as stdout, err.open("wb") as stderr:
             process = subprocess.Popen(
-                [*command, arguments[0], str(self.conf), *arguments[1:]],
-                stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+                command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
                 env=environment, cwd=self.folder, start_new_session=True,
             )  # fmt: skip
         self.processes.append(Running(process, out, err))
@@ -200,15 +206,14 @@ class Installation:
 
     def delivered(self, source: str) -> bool:
         """Does the topic hold everything that the database's change log does?"""
-        with closing(self.connect(source)) as db:
-            row = db.execute("SELECT max(id) FROM _viewkeeper_log WHERE op <> 'boundary'").fetchone()
-        sent = self.messages(source)
-        return row[0] is None or (bool(sent) and sent[-1][1]["position"] >= row[0])
+        last = self.last_id(source)
+        sent = [m.value() or b"" for m in self.broker.messages(self.topics[source])]
+        return last == 0 or any(b'"position":%d,' % last in value for value in sent)
 
     def deliver(self) -> None:
         """Runs capture until the topics hold every change there is."""
         with self.capturing():
-            for source in self.tables:
+            for source in self.cut().positions:
                 eventually(lambda source=source: self.delivered(source), PATIENCE, f"{source} is delivered")
 
     def end(self) -> None:
@@ -241,21 +246,26 @@ class Installation:
         """The readable messages of a source's topic or of ``view.<view>``'s: (offset, content)."""
         return [(m.offset(), orjson.loads(m.value())) for m in self.broker.messages(self.topics[topic])]
 
-    def await_cut(self, past: int) -> None:
-        """Waits until a cut past this one is committed."""
-        eventually(lambda: (c := self.reader().newest()) is not None and c.cut > past, PATIENCE, f"cut {past + 1}")
+    def await_cut(self, past: int, job: Running) -> None:
+        """Waits until the job has committed a cut past this one."""
+        self._await(lambda: (c := self.reader().newest()) is not None and c.cut > past, f"cut {past + 1}", job)
 
-    def await_position(self) -> None:
-        """Waits until a cut holds all that the sources have committed by now."""
-        wanted = {source: self._last_id(source) for source in self.tables if source in self.cut().positions}
+    def await_position(self, job: Running) -> None:
+        """Waits until a cut of the job holds all that the sources have committed by now."""
+        wanted = {source: self.last_id(source) for source in self.cut().positions}
 
         def reached() -> bool:
             positions = self.cut().positions
             return all(int(positions[source]) >= last for source, last in wanted.items())
 
-        eventually(reached, PATIENCE, f"positions {wanted}")
+        self._await(reached, f"positions {wanted}", job)
 
-    def _last_id(self, source: str) -> int:
+    def _await(self, condition: Callable[[], bool], what: str, job: Running) -> None:
+        eventually(lambda: condition() or not job.alive, PATIENCE, what)
+        assert job.alive, f"the job ended before it reached {what}"
+
+    def last_id(self, source: str) -> int:
+        """The position of the database's last change that the log still holds."""
         with closing(self.connect(source)) as db:
             return db.execute("SELECT coalesce(max(id), 0) FROM _viewkeeper_log WHERE op <> 'boundary'").fetchone()[0]
 

@@ -7,6 +7,7 @@ on it unchanged. Its columns have no type: values are kept as the messages have 
 from __future__ import annotations
 
 import base64
+import itertools
 import random
 import sqlite3
 from collections import Counter
@@ -15,6 +16,8 @@ from contextlib import closing
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
+
+from deltalake import DeltaTable
 
 from tests.e2e.harness import Installation
 from viewkeeper.warehouse.cuts import Cut
@@ -63,6 +66,7 @@ class Oracle:
                 wanted = _minus(expected[k], expected[k - 1])
                 assert changes.get(k, Counter()) == wanted, f"{view}: update {k}: {updates[k - 1]}"
             self._check_reads(view, expected, loaded, cut, reads)
+            self._check_versions(view, expected, loaded, reader.cuts(0, cut.cut))
             self._check_topic(view, expected, updates, loaded)
         return cut.last_update
 
@@ -120,7 +124,7 @@ class Oracle:
 
     def _check_cuts(self, cuts: list[Cut]) -> None:
         assert [c.cut for c in cuts] == list(range(len(cuts)))
-        for before, after in zip(cuts, cuts[1:], strict=False):
+        for before, after in itertools.pairwise(cuts):
             assert before.last_update <= after.last_update
             assert before.sealed <= after.sealed < after.cut
             assert all(before.offsets[s] <= after.offsets[s] for s in before.offsets if s in after.offsets)
@@ -143,9 +147,16 @@ class Oracle:
         for k in sorted(sample):
             assert self.read(view, k) == expected[k], f"{view}: read --update {k}"
         assert self.read(view) == expected[-1]
-        reader = self.world.reader()
-        stored = reader.read(view, cut=cut, update=cut.folded[view]).read_all()
-        assert _bag(stored.to_pylist()) == expected[cut.folded[view]]
+
+    def _check_versions(self, view: str, expected: list[Bag], loaded: int, cuts: list[Cut]) -> None:
+        """The versions of ``views/<view>`` that cuts name hold the states that they say, for any reader of Delta."""
+        named = {cut.versions[view]: cut.folded[view] for cut in cuts if cut.folded.get(view, 0) > loaded}
+        sample = sorted(named)[-10:]
+        for version in {*sample, cuts[-1].versions[view]}:
+            folded = named.get(version, cuts[-1].folded[view])
+            stored = DeltaTable(self.world.folder / "warehouse" / "views" / view, version=version)
+            rows = stored.to_pyarrow_table().to_pylist()
+            assert _bag(rows) == expected[folded], f"{view}: version {version}, folded to {folded}"
 
     def _check_topic(self, view: str, expected: list[Bag], updates: list[dict[str, Any]], loaded: int) -> None:
         """A read_committed reader sees each update once, in order, and after a cut's updates its seal."""
@@ -159,7 +170,9 @@ class Oracle:
                 assert (message["last_update"], message["positions"]) == (cut.last_update, cut.positions)
                 assert max(seen, default=0) <= cut.last_update
                 missing = [
-                    k for k in range(loaded + 1, cut.last_update + 1) if expected[k] != expected[k - 1] and k not in seen
+                    k
+                    for k in range(loaded + 1, cut.last_update + 1)
+                    if expected[k] != expected[k - 1] and k not in seen
                 ]
                 assert not missing, f"{view}: sealed {cut.cut} without updates {missing}"
                 seals.append(cut.cut)

@@ -21,7 +21,7 @@ TABLES = {
         "CREATE INDEX orders_customer ON orders (customer_id)",
         "CREATE TABLE lines (order_id INTEGER, n INTEGER, product TEXT, quantity INTEGER, PRIMARY KEY (order_id, n))",
         "CREATE INDEX lines_product ON lines (product)",
-        f"INSERT INTO orders SELECT value, value % 7, 'open', value % 2, '2026-01-0' || (value % 9 + 1) FROM {series(1, 12)}",
+        f"INSERT INTO orders SELECT value, value % 7, 'open', value % 2, '2026-01-05' FROM {series(1, 12)}",
         f"INSERT INTO lines SELECT value / 2, value % 2, 'p' || (value % 5), value FROM {series(2, 25)}",
     ],
     "crm": [
@@ -105,7 +105,9 @@ def write_stock(rng: random.Random, db: sqlite3.Connection) -> None:
         case 1:
             db.execute("INSERT INTO shelves VALUES (?, 's1'), (?, 's1')", (product, product))
         case 2:
-            db.execute("DELETE FROM shelves WHERE rowid IN (SELECT rowid FROM shelves WHERE product = ? LIMIT 2)", (product,))
+            db.execute(
+                "DELETE FROM shelves WHERE rowid IN (SELECT rowid FROM shelves WHERE product = ? LIMIT 2)", (product,)
+            )
         case 3:
             db.execute("UPDATE products SET price = price + 0.25 WHERE code >= ?", (product,))
 

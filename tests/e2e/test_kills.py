@@ -16,7 +16,10 @@ from tests.e2e.shop import TABLES, VIEWS, WRITES
 pytestmark = pytest.mark.e2e
 
 KILLED = -signal.SIGKILL
-COMMIT_STEPS = ("changes", "updates", "cut", "clear", "topics-sent", "topics", "fold")
+# The n-th time that a step is reached. The first cut that is sent after a kill may be one that the topics lacked.
+COMMIT_STEPS = (
+    "changes:2", "updates", "cut:2", "clear:3", "topics-sent", "topics-sent:3", "topics", "topics:3", "fold:2",
+)  # fmt: skip
 
 
 def test_oracle_a_kill_after_any_step_of_the_first_load_changes_nothing(install: Install) -> None:
@@ -35,16 +38,14 @@ def test_oracle_a_kill_after_any_step_of_a_commit_changes_nothing(install: Insta
     world = install(TABLES, VIEWS, fold="every_cut")
     oracle = Oracle(world)
     world.done("init")
-    rng = random.Random(7)
     with world.capturing(), Writers(world, seed=2, writes=WRITES, pause=0.3) as writers:
         for step in COMMIT_STEPS:
-            killed = world.start("run", crash_after=f"{step}:{rng.randint(1, 3)}")
+            killed = world.start("run", crash_after=step)
             assert killed.wait().code == KILLED, step
             writers.wait_for(5)
         eventually(killed.leaves_nothing, PATIENCE, "what the killed job started has ended")
+    with world.capturing():
         world.done("run", "--until-idle")
-    world.deliver()
-    world.done("run", "--until-idle")
     assert oracle.check() > len(COMMIT_STEPS)
     oracle.check_ends_at_sources()
     world.done("verify")
@@ -60,7 +61,7 @@ def test_oracle_kills_of_job_and_capture_at_random_moments_change_nothing(instal
         for _ in range(4):
             before = -1 if (cut := world.reader().newest()) is None else cut.cut
             job = world.start("run")
-            world.await_cut(before + 2)
+            world.await_cut(before + 2, job)
             pause_of(rng, 1.5)
             job.kill()
             capture.kill()

@@ -33,7 +33,12 @@ def topic(broker: SharedBroker) -> str:
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Warehouse:
-    warehouse = Warehouse(tmp_path)
+    return loaded(tmp_path)
+
+
+def loaded(root: Path) -> Warehouse:
+    """A warehouse whose cut 0 holds the view v, empty."""
+    warehouse = Warehouse(root)
     warehouse.open()
     empty = SCHEMA.append(pa.field("_count", pa.int64())).empty_table()
     warehouse.load("v", SCHEMA, "SELECT 1", [empty], 0)
@@ -104,6 +109,25 @@ def test_a_topic_emptied_by_retention_is_not_filled_again(
     ensure_topics(broker.client(), {emptied: 1})
     assert ViewTopics(broker.client(), warehouse.id(), {"v": emptied}).catch_up(warehouse) == 1
     assert seen(broker, emptied) == [("update", 3), ("seal", 2)]
+
+
+def test_a_topic_that_outlived_its_warehouse_gets_every_cut_of_the_next(
+    broker: SharedBroker, topic: str, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    for k in (1, 2, 3):
+        commit(warehouse, k, k)
+    ViewTopics(broker.client(), warehouse.id(), {"v": topic}).catch_up(warehouse)
+    old = [("seal", 0), ("update", 1), ("seal", 1), ("seal", 2), ("update", 3), ("seal", 3)]
+    assert seen(broker, topic) == old
+
+    new = loaded(tmp_path / "new")
+    topics = ViewTopics(broker.client(), new.id(), {"v": topic})
+    assert topics.catch_up(new) == 1
+    commit(new, 1, 1)
+    restarted = ViewTopics(broker.client(), new.id(), {"v": topic})
+    assert restarted.last_seal("v") == 0
+    assert restarted.catch_up(new) == 1
+    assert seen(broker, topic) == [*old, ("seal", 0), ("update", 1), ("seal", 1)]
 
 
 def test_a_failed_publish_leaves_nothing_to_be_seen(broker: SharedBroker, topic: str, warehouse: Warehouse) -> None:

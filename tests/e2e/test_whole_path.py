@@ -22,14 +22,14 @@ def test_oracle_every_update_is_exact_under_concurrent_writers(install: Install)
     with world.capturing():
         job = world.start("run")
         world.write("crm", "DELETE FROM customers WHERE id = 5")
-        world.await_cut(0)
+        world.await_cut(0, job)
         with Writers(world, seed=1, writes=WRITES) as writers:
             writers.wait_for(80)
-            world.await_cut(3)
+            world.await_cut(3, job)
             assert world.done("verify").out.count("equal to recomputation") == len(VIEWS)
             refused = world.run("run")
             writers.wait_for(80)
-        world.await_position()
+        world.await_position(job)
         ended = job.terminate()
     assert ended.code == 0, ended.err
     eventually(job.leaves_nothing, PATIENCE, "the job's processes have ended")

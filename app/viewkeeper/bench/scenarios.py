@@ -1,0 +1,177 @@
+"""What is measured at one table size, step by step, as plain figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+
+from viewkeeper.bench.backlog import Shop, Write, send_backlog
+from viewkeeper.bench.job_process import Drained, JobProcess
+from viewkeeper.bench.latency import (
+    Listener,
+    capturing,
+    fold_share,
+    latency,
+    skeleton_latency,
+    write_singly,
+    write_steadily,
+)
+from viewkeeper.bench.recompute import recompute_seconds
+from viewkeeper.bench.warehouse import bench_cuts
+from viewkeeper.bench.world import World, make_world
+
+Figures = dict[str, float]
+
+ITEMS = ("backlog", "hot", "recompute", "wide", "latency", "fold", "cuts")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of everything."""
+
+    sizes: tuple[int, int] = (100_000, 1_000_000)
+    backlog: int = 100_000
+    rounds: int = 3
+    changes: int = 60  # written one by one
+    warm_up: int = 15
+    steady_seconds: float = 130.0  # at least two folds, which come once a minute
+    steady_rate: int = 50
+    cuts: int = 10_000
+
+
+QUICK = Plan((1_000, 5_000), backlog=2_000, rounds=1, changes=3, warm_up=1, steady_seconds=2.0, cuts=60)
+QUICK_ITEMS = tuple(item for item in ITEMS if item not in ("recompute", "wide"))  # each starts a Spark of its own
+
+
+class Bench:
+    """Runs the items asked for; every one tells what it does and how long it took."""
+
+    def __init__(self, plan: Plan, items: Iterable[str], folder: Path, bootstrap: str, console: Console):
+        self.plan = plan
+        self.items = frozenset(items)
+        self.folder = folder
+        self.bootstrap = bootstrap
+        self.console = console
+
+    def at_size(self, rows: int) -> Figures:
+        """Everything that is measured at tables of that many rows."""
+        figures: Figures = {}
+        if self.items & {"backlog", "hot", "latency", "fold", "recompute"}:
+            with self._told(f"{rows:,} rows: three databases"):
+                world = make_world(self.folder / f"rows{rows}", self.bootstrap, rows)
+            figures |= self._job(world)
+            if "recompute" in self.items:
+                with self._told(f"{rows:,} rows: Spark recomputes the view"):
+                    figures["recompute_seconds"] = recompute_seconds(world)
+        if "wide" in self.items:
+            figures |= self._wide(rows)
+        return figures
+
+    def cuts(self) -> Figures:
+        """What does not depend on the table size."""
+        if "cuts" not in self.items:
+            return {}
+        with self._told(f"{self.plan.cuts:,} cuts of a warehouse alone"):
+            return bench_cuts(self.folder / "cuts", self.plan.cuts)
+
+    # ---- one job
+
+    def _job(self, world: World) -> Figures:
+        figures: Figures = {}
+        shop = Shop(world.rows)
+        with JobProcess(world.conf) as job:
+            with self._told(f"{world.rows:,} rows: load of the view, start of Spark"):
+                figures["load_seconds"] = job.open()
+            figures |= {f"memory_load_{kind}": size for kind, size in job.memory.peaks().items()}
+            if self.items & {"backlog", "hot", "recompute"}:
+                figures |= self._backlogs(world, job, shop)
+            if self.items & {"latency", "fold"}:
+                figures |= self._live(world, job, shop)
+        return figures
+
+    def _backlogs(self, world: World, job: JobProcess, shop: Shop) -> Figures:
+        size, rounds = self.plan.backlog, self.plan.rounds
+        self._drain(world, job, shop.uniform(size // 10), "warming up")
+        job.memory.reset()
+        small = [self._drain(world, job, shop.uniform(size // 10)) for _ in range(rounds)]
+        large = [self._drain(world, job, shop.uniform(size)) for _ in range(1 + rounds)]
+        figures = _per_update("small", size // 10, small)
+        figures |= _per_update("first", size, large[:1])
+        figures |= _per_update("uniform", size, large[1:])
+        if "hot" in self.items:
+            hot = [self._drain(world, job, shop.hot(size), "one hot key") for _ in range(rounds)]
+            figures |= _per_update("hot", size, hot)
+        return figures | {f"memory_{kind}": size for kind, size in job.memory.peaks().items()}
+
+    def _drain(self, world: World, job: JobProcess, writes: Sequence[Write], what: str = "") -> Drained:
+        with self._told(f"{world.rows:,} rows: {len(writes):,} updates{', ' if what else ''}{what}") as told:
+            targets = send_backlog(world, writes)
+            drained = job.drain(targets)
+            told.append(f"{len(writes) / drained.seconds:,.0f} updates/s")
+        return drained
+
+    def _live(self, world: World, job: JobProcess, shop: Shop) -> Figures:
+        """The job as it runs all day: capture, small batches, folds."""
+        plan, figures = self.plan, Figures()
+        with self._told(f"{world.rows:,} rows: the bare skeleton, {plan.changes} messages one by one"):
+            skeleton = skeleton_latency(world, job, plan.changes, plan.warm_up)
+        figures |= {"skeleton_median": skeleton.median, "skeleton_p95": skeleton.p95}
+        listener = Listener(self.bootstrap, [world.topic("shop"), world.view_topic])
+        try:
+            with capturing(world), job.keeping() as steps:
+                with self._told(f"{world.rows:,} rows: {plan.changes} changes one by one"):
+                    written = write_singly(world, listener, shop, plan.warm_up + plan.changes)[plan.warm_up :]
+                begin = end = 0.0
+                if "fold" in self.items:
+                    with self._told(f"{world.rows:,} rows: a steady load of {plan.steady_rate} transactions/s"):
+                        begin, end = write_steadily(world, shop, plan.steady_seconds, plan.steady_rate)
+        finally:
+            listener.close()
+        one = latency(world, written, listener.heard, steps)
+        figures |= {"cut_median": one.to_cut.median, "cut_p95": one.to_cut.p95}
+        figures |= {"topic_median": one.to_topic.median, "topic_p95": one.to_topic.p95}
+        figures |= {f"latency_{stage}": seconds for stage, seconds in one.stages.items()}
+        if end > begin:
+            figures["fold_share"] = fold_share(steps, begin, end)
+        return figures
+
+    def _wide(self, rows: int) -> Figures:
+        """One change of a product that every order is for."""
+        with self._told(f"{rows:,} rows: databases with one product in every order, load of the view"):
+            world = make_world(self.folder / f"wide{rows}", self.bootstrap, rows, one_product=True)
+            job = JobProcess(world.conf)
+        with job:
+            job.open()
+            shop = Shop(rows)
+            self._drain(world, job, [shop.order_changed()], "warming up")
+            job.memory.reset()
+            change = ("stock", "UPDATE products SET price = price + 1 WHERE id = ?", (1,))
+            drained = self._drain(world, job, [change], f"moving {rows:,} rows of the view")
+            peaks = job.memory.peaks()
+        return {"wide_seconds": drained.seconds, **{f"memory_wide_{kind}": size for kind, size in peaks.items()}}
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[list[str]]:
+        """One line when it is done: what, how long, and what the body adds to the list."""
+        begin = time.perf_counter()
+        results: list[str] = []
+        yield results
+        seconds = time.perf_counter() - begin
+        self.console.print(f"[dim]{seconds:7.1f} s[/]  {what}{''.join(f': {r}' for r in results)}", highlight=False)
+
+
+def _per_update(name: str, updates: int, runs: Sequence[Drained]) -> Figures:
+    """Medians over the runs: microseconds per update in all and in the sweep, seconds by step."""
+    figures = {
+        f"{name}_micros": 1e6 * median(run.seconds for run in runs) / updates,
+        f"{name}_sweep_micros": 1e6 * median(run.steps["sweep"] for run in runs) / updates,
+    }
+    for step in runs[0].steps:
+        figures[f"{name}_step_{step}"] = median(run.steps.get(step, 0.0) for run in runs)
+    return figures

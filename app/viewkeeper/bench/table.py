@@ -1,0 +1,182 @@
+"""The figures next to their bars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import ge, le
+
+from rich.table import Table
+
+from viewkeeper.bench.scenarios import Figures
+
+MEMORY_GROWTH = 1.25
+"""What still counts as not growing: a JVM's heap is never twice the same."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; ``ok`` is None where there is no bar."""
+
+    item: str
+    bar: str
+    small: str
+    large: str
+    ratio: str = ""
+    ok: bool | None = None
+
+
+def rows(small: Figures, large: Figures, cuts: Figures) -> list[Row]:
+    """Every line for which there are figures."""
+    sections = (_throughput, _hot, _recompute, _wide, _latency, _folds, _memory)
+    both = _Both(small, large)
+    return [row for section in sections for row in section(both)] + list(_cuts(cuts))
+
+
+@dataclass(frozen=True)
+class _Both:
+    """The figures of both sizes."""
+
+    small: Figures
+    large: Figures
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.small and key in self.large
+
+    def keys(self, prefix: str) -> list[str]:
+        return [key for key in self.large if key.startswith(prefix)]
+
+    def pair(self, of: Callable[[Figures], float]) -> _Pair:
+        return _Pair(of(self.small), of(self.large))
+
+    def __getitem__(self, key: str) -> _Pair:
+        return self.pair(lambda figures: figures.get(key, 0.0))
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One figure at both sizes, on its way to become a line."""
+
+    small: float
+    large: float
+
+    @property
+    def ratio(self) -> float:
+        return self.large / self.small if self.small > 0 else float("nan")
+
+    def all(self, holds: Callable[[float, float], bool], bar: float) -> bool:
+        return holds(self.small, bar) and holds(self.large, bar)
+
+    def row(self, item: str, form: str, bar: str = "", ok: bool | None = None, ratio: bool = True) -> Row:
+        shown = f"{self.ratio:.2f}×" if ratio and self.small > 0 else ""
+        return Row(item, bar, form.format(self.small), form.format(self.large), shown, ok)
+
+
+def _throughput(both: _Both) -> Iterator[Row]:
+    if "uniform_micros" not in both:
+        return
+    for item, key, bar in (("sweep stage", "uniform_sweep_micros", 80_000), ("whole job", "uniform_micros", 20_000)):
+        speed = both.pair(lambda f, key=key: 1e6 / f[key])  # type: ignore[misc]
+        yield speed.row(f"{item}, updates/s", "{:,.0f}", f"≥ {bar:,}", speed.all(ge, bar))
+    yield from _shares(both)
+    yield both.pair(lambda f: 1e6 / f["first_micros"]).row("  first large batch of a job, updates/s", "{:,.0f}")
+    time = both["uniform_micros"]
+    yield time.row("time per update, large against small tables", "{:.1f} µs", "≤ 1.3×", time.ratio <= 1.3)
+    growth = both.pair(lambda f: f["uniform_micros"] / f["small_micros"])
+    yield growth.row("per update, large against small batch", "{:.2f}×", "≤ 1.2×", growth.all(le, 1.2), ratio=False)
+    sweep = both.pair(lambda f: f["uniform_sweep_micros"] / f["small_sweep_micros"])
+    yield sweep.row("  the same, sweep stage alone", "{:.2f}×", ratio=False)
+
+
+def _shares(both: _Both) -> Iterator[Row]:
+    """Each stage's seconds, and its part of the whole."""
+    keys = both.keys("uniform_step_")
+    whole = both.pair(lambda f: sum(f.get(key, 0.0) for key in keys))
+    for key in keys:
+        seconds = both[key]
+        if seconds.large >= 0.005:
+            texts = (
+                f"{seconds.small:.2f} s {seconds.small / whole.small:4.0%}",
+                f"{seconds.large:.2f} s {seconds.large / whole.large:4.0%}",
+            )
+            yield Row(f"  of it {key.removeprefix('uniform_step_')}", "", *texts, f"{seconds.ratio:.2f}×")
+
+
+def _hot(both: _Both) -> Iterator[Row]:
+    if "hot_micros" in both:
+        over = both.pair(lambda f: f["hot_micros"] / f["uniform_micros"])
+        yield over.row("hot key against uniform, per update", "{:.2f}×", "≤ 2×", over.all(le, 2), ratio=False)
+
+
+def _recompute(both: _Both) -> Iterator[Row]:
+    if "recompute_seconds" not in both or "uniform_micros" not in both:
+        return
+    ahead = both.pair(lambda f: 1e6 * f["recompute_seconds"] / (1000 * f["uniform_micros"]))
+    yield ahead.row("ahead of recomputing every 1,000 updates", "{:.0f}×", "≥ 50× (large)", ahead.large >= 50)
+    yield both["recompute_seconds"].row("  one recomputation by Spark", "{:.2f} s")
+
+
+def _wide(both: _Both) -> Iterator[Row]:
+    if "wide_seconds" in both:
+        yield both["wide_seconds"].row("one change that moves every row of the view", "{:.1f} s", "goes through", True)
+        for kind in ("driver", "jvm", "workers"):
+            if f"memory_wide_{kind}" in both:
+                yield both[f"memory_wide_{kind}"].row(f"  peak memory of it, {kind}", "{:,.0f} MB")
+
+
+def _latency(both: _Both) -> Iterator[Row]:
+    if "cut_median" not in both:
+        return
+    for where, key in (("cut", "cut"), ("view topic", "topic")):
+        for part in ("median", "p95"):
+            over = both.pair(lambda f, key=key, part=part: f[f"{key}_{part}"] / f[f"skeleton_{part}"])  # type: ignore[misc]
+            seconds = both[f"{key}_{part}"]
+            yield Row(
+                f"commit to {where}, {part}; × skeleton",
+                "≤ 2×",
+                f"{1e3 * seconds.small:.0f} ms {over.small:5.2f}×",
+                f"{1e3 * seconds.large:.0f} ms {over.large:5.2f}×",
+                ok=over.all(le, 2),
+            )
+    for key in (*both.keys("skeleton_"), *both.keys("latency_")):
+        name = key.replace("skeleton_", "bare skeleton, ").replace("latency_", "of it ")
+        yield both.pair(lambda f, key=key: 1e3 * f[key]).row(f"  {name}", "{:.0f} ms")  # type: ignore[misc]
+
+
+def _folds(both: _Both) -> Iterator[Row]:
+    if "fold_share" in both:
+        share = both["fold_share"]
+        yield share.row("share of the time spent folding", "{:.1%}", "≤ 10 %", share.all(le, 0.1), ratio=False)
+
+
+def _memory(both: _Both) -> Iterator[Row]:
+    bar = f"≤ {MEMORY_GROWTH}×"
+    for kind in ("driver", "jvm", "workers"):
+        if f"memory_{kind}" in both:
+            peak = both[f"memory_{kind}"]
+            yield peak.row(f"peak memory, {kind}", "{:,.0f} MB", bar, peak.ratio <= MEMORY_GROWTH)
+    if "memory_load_driver" in both:
+        yield both["memory_load_driver"].row("  of the driver, first load", "{:,.0f} MB")
+
+
+def _cuts(cuts: Figures) -> Iterator[Row]:
+    """Here the two columns are not table sizes: after ten cuts, and after many."""
+    for item in ("commit", "read") if cuts else ():
+        early, late, ratio = (cuts[f"{item}_{part}"] for part in ("early", "late", "ratio"))
+        name = f"{item}: after 10 cuts, after {cuts['cuts']:,.0f}"
+        yield Row(name, "≤ 1.5×", f"{early:.1f} ms", f"{late:.1f} ms", f"{ratio:.2f}×", ratio <= 1.5)
+
+
+def render(made: list[Row], sizes: tuple[int, int]) -> Table:
+    """The table for the terminal."""
+    table = Table(title="viewkeeper bench", title_justify="left")
+    table.add_column("item", no_wrap=True)
+    table.add_column("bar", no_wrap=True)
+    for size in sizes:
+        table.add_column(f"{size:,} rows", justify="right", no_wrap=True)
+    table.add_column("ratio", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for row in made:
+        verdict = {True: "[green]ok", False: "[red]missed", None: ""}[row.ok]
+        table.add_row(row.item, row.bar, row.small, row.large, row.ratio, verdict, style="" if row.bar else "dim")
+    return table
