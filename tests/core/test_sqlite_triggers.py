@@ -246,21 +246,6 @@ def test_ids_of_a_log_made_anew_lie_past_those_of_the_one_before(path: str) -> N
     assert before < read_state(db, "source shop").pruned < last_id(db) < 2**53  # exact in anybody's JSON
 
 
-def test_a_copy_falls_behind_the_original_that_is_pruned(path: str, tmp_path: Path) -> None:
-    install("shop", path, {"t": ["id"]})
-    db = sqlite3.connect(path, isolation_level=None)
-    db.execute("INSERT INTO t (id) VALUES (0)")
-    copy = sqlite3.connect(tmp_path / "copy.db", isolation_level=None)
-    db.backup(copy)
-    prune(db, "source shop", last_id(db))
-    db.execute("INSERT INTO t (id) VALUES (1)")
-    copy.executemany("INSERT INTO t (id) VALUES (?)", [(i,) for i in range(1, 11)])
-    assert last_id(copy) < last_id(db)
-
-
-# ---- schema changes
-
-
 def test_a_column_added_is_logged_from_then_on(path: str) -> None:
     install("shop", path, {"t": ["id"]})
     db = sqlite3.connect(path, isolation_level=None)

@@ -22,13 +22,14 @@ from viewkeeper.local.broker import Broker
 from viewkeeper.local.demo.children import Household
 
 RESULTS = Path("bench-results")
+WIDTH = 110  # of a table that goes to a file
 
 
 def main() -> None:
     arguments = _arguments()
     plan = QUICK if arguments.quick else Plan()
     items = arguments.only or (QUICK_ITEMS if arguments.quick else ITEMS)
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is put away then, too
     household = Household()
     folder = Path(tempfile.mkdtemp(prefix="viewkeeper-bench-"))

@@ -227,8 +227,8 @@ class _Server:
             rows = messages.select(["offset", "value"])
             for table in tables:
                 write_deltalake(table, rows, mode="append")
-            for _ in range(len(rows)):
-                self.pipe.send(time.time())
+            for done in [time.time()] * len(rows):
+                self.pipe.send(done)
             return False
 
         stop = self._stopped_by_parent()

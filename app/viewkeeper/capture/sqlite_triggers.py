@@ -17,12 +17,10 @@ from viewkeeper.managers.sources.sqlite_log import (
     Captured,
     Layout,
     LogState,
-    clock,
     connect,
     is_installed,
     last_id,
     put_state,
-    raise_sequence,
     read_state,
     reporting,
     write_boundary,
@@ -52,7 +50,10 @@ def install(name: str, path: str, relations: Mapping[str, Collection[str]], relo
 
 
 def remove(name: str, path: str) -> None:
-    """Takes out everything that was ever installed: triggers, log, state."""
+    """Takes out everything that was ever installed: triggers, log, state.
+
+    Only the log's sequence stays, a row in SQLite's own ``sqlite_sequence``: positions must never be used twice.
+    """
     place = f"source {name}"
     db = connect(path, place)
     try:
@@ -61,10 +62,11 @@ def remove(name: str, path: str) -> None:
                 "SELECT type, name FROM main.sqlite_schema WHERE type IN ('trigger', 'table') "
                 f"AND name LIKE '{OWN.replace('_', '!_')}%' ESCAPE '!' ORDER BY type DESC"
             ).fetchall()
+            last = last_id(db) if is_installed(db) else None
             for kind, own in rows:
                 db.execute(f"DROP {kind.upper()} {quoted(own)}")
-            if db.execute("SELECT 1 FROM main.sqlite_schema WHERE name = 'sqlite_sequence'").fetchone():
-                db.execute("DELETE FROM sqlite_sequence WHERE name = ?", (LOG,))
+            if last is not None:
+                db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (LOG, last))
     finally:
         db.close()
 
@@ -92,7 +94,7 @@ def check_schema(db: sqlite3.Connection, place: str, sent: int) -> LogState:
 def install_on(db: sqlite3.Connection, place: str, relations: Mapping[str, Collection[str]], reload: bool) -> bool:
     first = not is_installed(db)
     if first:
-        _create_log(db, place)
+        _create_log(db)
     state = read_state(db, place)
     problems = [] if reload else used_problems(db, state, relations)
     _raise_problems(place, [*problems, *_unfit(db, relations)])
@@ -106,10 +108,9 @@ def install_on(db: sqlite3.Connection, place: str, relations: Mapping[str, Colle
     return new
 
 
-def _create_log(db: sqlite3.Connection, place: str) -> None:
+def _create_log(db: sqlite3.Connection) -> None:
     db.execute(f"CREATE TABLE {LOG} (id INTEGER PRIMARY KEY AUTOINCREMENT, relation TEXT, op TEXT)")
     db.execute(f"CREATE TABLE {STATE} (key TEXT PRIMARY KEY, value)")
-    raise_sequence(db, place, clock())
     boundary = write_boundary(db)
     for key, value in {"format": FORMAT, "installed": boundary, "pruned": boundary}.items():
         put_state(db, key, value)
