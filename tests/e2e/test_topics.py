@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.conftest import SharedBroker, unique
 from viewkeeper.errors import KafkaError
@@ -183,6 +184,14 @@ def test_a_topic_with_several_partitions_is_refused(broker: SharedBroker) -> Non
     ensure_topics(broker.client(), {name: 2})
     with pytest.raises(KafkaError, match="2 partitions"):
         ensure_topics(broker.client(), {name: 1})
+
+
+def test_topics_can_be_used_as_soon_as_they_are_made(broker: SharedBroker) -> None:
+    names = [unique("new") for _ in range(20)]
+    ensure_topics(broker.client(), dict.fromkeys(names, 1))
+    reader = Consumer(broker.client(group_id=unique("reader")))
+    assert [reader.get_watermark_offsets(TopicPartition(name, 0), timeout=10) for name in names] == [(0, 0)] * 20
+    reader.close()
 
 
 def test_a_broker_that_is_not_there_is_a_clear_error() -> None:

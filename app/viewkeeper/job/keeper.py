@@ -101,7 +101,7 @@ class Keeper:
                 self.batches += 1
                 self._patiently(lambda: self._publish(transaction))
                 with self.times.step("compact"):
-                    self.warehouse.compact()
+                    self._patiently(self.warehouse.compact)
                 self.fold_if_due()
             if received.rejected and not self.queue.quarantine:
                 raise received.rejected[0].error()
@@ -162,7 +162,7 @@ class Keeper:
             return
         begin = time.monotonic()
         with self.times.step("fold"):
-            self.warehouse.fold(list(self.views))
+            self._patiently(lambda: self.warehouse.fold(list(self.views)))
         self.pace.spent(time.monotonic() - begin)
 
     def finish(self) -> None:

@@ -131,7 +131,7 @@ class Opening:
     def _load_all(self, cut: Cut | None) -> Cut:
         """Every view from one freeze of all sources: cut 0, or a fresh start after everything was lost."""
         number = 0 if cut is None else cut.last_update
-        positions, offsets = self._fresh_start(self.project.sources)
+        positions, offsets = self._fresh_start(list(self.project.sources))
         return self._load(list(self.project.views.values()), number, positions, offsets)
 
     def _load_missing(self, cut: Cut, known: Mapping[str, View], missing: list[View]) -> Cut:
@@ -193,6 +193,9 @@ class Opening:
             load(views, self.project.sources, snapshots, number, self.warehouse, self.tallies)
 
     def _fresh_start(self, names: Collection[str]) -> tuple[dict[str, str], dict[str, int]]:
+        return patiently(lambda: self._boundaries(names), seconds=FIRST_START, stop=self.stop)
+
+    def _boundaries(self, names: Collection[str]) -> tuple[dict[str, str], dict[str, int]]:
         """A position of each source that no update straddles, and an offset that no later update lies before."""
         config = self.project.config
         topics = {name: config.sources[name].topic for name in names}

@@ -56,4 +56,3 @@ def patiently(
                 waiting(None)
                 log.info("going on")
             return result
-

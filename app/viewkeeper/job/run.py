@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from viewkeeper.config import load_config
-from viewkeeper.errors import KafkaError, SourceUnreachable
+from viewkeeper.errors import KafkaError, SourceUnreachable, WarehouseUnreachable
 from viewkeeper.job.assembly import Project, assemble
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.opening import Opening, no_capture
@@ -169,7 +169,10 @@ class Job:
     def _vacuum(self) -> None:
         if time.monotonic() - self._vacuumed >= VACUUM_EVERY:
             self._vacuumed = time.monotonic()
-            self.keeper.warehouse.vacuum()
+            try:
+                self.keeper.warehouse.vacuum()
+            except WarehouseUnreachable as error:
+                log.info("%s: old files are deleted later", error)
 
     def _waiting(self, error: Any) -> None:
         self.keeper.waiting = None if error is None else str(error)

@@ -8,6 +8,7 @@ to the warehouse: a new job fences off what is left of an old one.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -16,7 +17,7 @@ import orjson
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as Reason
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from viewkeeper.errors import KafkaError
 from viewkeeper.warehouse import fault
@@ -34,7 +35,10 @@ _SILENT.propagate = False
 
 
 def ensure_topics(client: Mapping[str, Any], topics: Mapping[str, int], patience: float = PATIENCE) -> None:
-    """Creates the topics that are missing, with that many partitions; all else is left to the broker."""
+    """Creates the topics that are missing, with that many partitions; all else is left to the broker.
+
+    They can be used at once: a topic that was just created has no leader for a moment, and refuses everything.
+    """
     bootstrap = client["bootstrap.servers"]
     admin = AdminClient(dict(client), logger=_SILENT)
     with _world(bootstrap):
@@ -46,6 +50,22 @@ def ensure_topics(client: Mapping[str, Any], topics: Mapping[str, int], patience
     for topic, created in admin.create_topics(missing, request_timeout=patience).items():
         with _world(f"{bootstrap}: topic {topic}"), _existing_is_fine():
             created.result()
+    with _world(bootstrap):
+        _await_leaders(admin, [topic for topic in topics if topic not in present], patience)
+
+
+def _await_leaders(admin: AdminClient, topics: Iterable[str], patience: float) -> None:
+    ends = {TopicPartition(topic, 0): OffsetSpec.latest() for topic in topics}
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            for end in admin.list_offsets(ends, request_timeout=patience).values():
+                end.result()
+            return
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def _refuse_other_partitions(bootstrap: str, wanted: Mapping[str, int], present: Mapping[str, int]) -> None:
