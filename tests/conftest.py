@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from viewkeeper.local.broker import Broker
@@ -69,7 +69,7 @@ class SharedBroker:
         reading = {"isolation_level": "read_committed", "enable_partition_eof": True}
         consumer = Consumer(self.client(group_id=unique("reader"), **reading))
         try:
-            consumer.assign([TopicPartition(topic, 0, 0)])
+            consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
             return list(_until_end(consumer))
         finally:
             consumer.close()

@@ -207,7 +207,7 @@ class _Server:
         def between() -> None:
             if not self.keeper.busy.locked() and not self.keeper.behind(targets):
                 durations[:] = self._durations()
-                if len(durations) == len(maintained):
+                if maintained and len(durations) == len(maintained):
                     stop.set()
 
         offsets = {inlet.topic: inlet.offset for inlet in self.keeper.queue.inlets.values()}
