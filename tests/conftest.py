@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,6 +15,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from viewkeeper.local.broker import Broker
+
+# A shell starts background jobs with Ctrl-C ignored, and children inherit that; tests that send it want it heard.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _numbers = itertools.count(1)
 _run = uuid.uuid4().hex[:8]

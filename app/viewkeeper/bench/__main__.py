@@ -1,4 +1,4 @@
-"""``make bench``: measures what the issue's bars are about, on this machine, in one run."""
+"""``make bench``: measures speed, growth and memory next to their bars, on this machine, in one run."""
 
 from __future__ import annotations
 
