@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as Reason
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from viewkeeper.errors import KafkaError
 from viewkeeper.warehouse import fault
@@ -51,22 +51,29 @@ def ensure_topics(client: Mapping[str, Any], topics: Mapping[str, int], patience
         with _world(f"{bootstrap}: topic {topic}"), _existing_is_fine():
             created.result()
     with _world(bootstrap):
-        _await_leaders(admin, [topic for topic in topics if topic not in present], patience)
+        _await_leaders(client, [topic for topic in topics if topic not in present], patience)
 
 
-def _await_leaders(admin: AdminClient, topics: Iterable[str], patience: float) -> None:
-    ends = {TopicPartition(topic, 0): OffsetSpec.latest() for topic in topics}
+def _await_leaders(client: Mapping[str, Any], topics: Iterable[str], patience: float) -> None:
+    """Asks each topic for its end until it tells; by a new client each time, because a client remembers a no."""
     deadline = time.monotonic() + patience
-    while True:
-        try:
-            # Short of breath on purpose: a longer request would wait on what the client knew before.
-            for end in admin.list_offsets(ends, request_timeout=1.0).values():
-                end.result()
-            return
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
+    for topic in topics:
+        while not _has_leader(client, topic, last=time.monotonic() > deadline):
             time.sleep(0.05)
+
+
+def _has_leader(client: Mapping[str, Any], topic: str, last: bool) -> bool:
+    settings = {**client, "group.id": "viewkeeper", "enable.auto.commit": False}
+    consumer = Consumer(settings, logger=_SILENT)
+    try:
+        consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=2.0)
+    except KafkaException:
+        if last:
+            raise
+        return False
+    finally:
+        consumer.close()
+    return True
 
 
 def _refuse_other_partitions(bootstrap: str, wanted: Mapping[str, int], present: Mapping[str, int]) -> None:
