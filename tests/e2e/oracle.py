@@ -200,6 +200,7 @@ class Oracle:
             current = Oracle(self.world)._start
         for (source, table), (columns, rows) in (current if now else self._start).items():
             db.execute(f"CREATE TABLE {source}.{table} ({', '.join(columns)})")
+            db.execute(f"CREATE INDEX {source}.whole_{table} ON {table} ({', '.join(columns)})")
             db.executemany(f"INSERT INTO {source}.{table} VALUES ({', '.join('?' * len(columns))})", rows)
         return db
 

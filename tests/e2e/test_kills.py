@@ -57,8 +57,8 @@ def test_oracle_kills_of_job_and_capture_at_random_moments_change_nothing(instal
     oracle = Oracle(world)
     rng = random.Random(8)
     capture = world.start_capture()
-    with Writers(world, seed=3, writes=WRITES, pause=0.1) as writers:
-        for _ in range(4):
+    with Writers(world, seed=3, writes=WRITES, pause=0.3) as writers:
+        for _ in range(3):
             before = -1 if (cut := world.reader().newest()) is None else cut.cut
             job = world.start("run")
             world.await_cut(before + 2, job)

@@ -16,7 +16,8 @@ import orjson
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from viewkeeper.bench.backlog import Shop
-from viewkeeper.bench.job_process import JobProcess, Step
+from viewkeeper.bench.job_process import JobProcess
+from viewkeeper.bench.job_server import Step
 from viewkeeper.bench.world import SOURCES, World
 from viewkeeper.local.demo.children import Child
 from viewkeeper.managers.sources import sqlite_log

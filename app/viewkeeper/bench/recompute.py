@@ -16,7 +16,7 @@ from statistics import median
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from viewkeeper.bench.job_process import quiet
+from viewkeeper.bench.job_server import quiet
 from viewkeeper.bench.world import SOURCES, SQL, World
 
 _ROUNDS = 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,8 @@ from statistics import median
 from rich.console import Console
 
 from viewkeeper.bench.backlog import Shop, Write, send_backlog
-from viewkeeper.bench.job_process import Drained, JobProcess
+from viewkeeper.bench.job_process import JobProcess
+from viewkeeper.bench.job_server import Drained
 from viewkeeper.bench.latency import (
     Listener,
     capturing,
@@ -97,23 +98,30 @@ class Bench:
 
     def _backlogs(self, world: World, job: JobProcess, shop: Shop) -> Figures:
         size, rounds = self.plan.backlog, self.plan.rounds
-        self._drain(world, job, shop.uniform(size // 10), "warming up")
+        self._drain(world, job, shop, lambda: shop.uniform(size // 10), "warming up")
         job.memory.reset()
-        small = [self._drain(world, job, shop.uniform(size // 10)) for _ in range(rounds)]
-        large = [self._drain(world, job, shop.uniform(size)) for _ in range(1 + rounds)]
+        small = [self._drain(world, job, shop, lambda: shop.uniform(size // 10)) for _ in range(rounds)]
+        large = [self._drain(world, job, shop, lambda: shop.uniform(size)) for _ in range(1 + rounds)]
         figures = _per_update("small", size // 10, small)
         figures |= _per_update("first", size, large[:1])
         figures |= _per_update("uniform", size, large[1:])
         if "hot" in self.items:
-            hot = [self._drain(world, job, shop.hot(size), "one hot key") for _ in range(rounds)]
+            hot = [self._drain(world, job, shop, lambda: shop.hot(size), "one hot key") for _ in range(rounds)]
             figures |= _per_update("hot", size, hot)
         return figures | {f"memory_{kind}": size for kind, size in job.memory.peaks().items()}
 
-    def _drain(self, world: World, job: JobProcess, writes: Sequence[Write], what: str = "") -> Drained:
-        with self._told(f"{world.rows:,} rows: {len(writes):,} updates{', ' if what else ''}{what}") as told:
-            targets = send_backlog(world, writes)
-            drained = job.drain(targets)
-            told.append(f"{len(writes) / drained.seconds:,.0f} updates/s")
+    def _drain(
+        self, world: World, job: JobProcess, shop: Shop, make: Callable[[], list[Write]], what: str = ""
+    ) -> Drained:
+        """A backlog that gathers while the job is busy with one change before it."""
+        begin = time.perf_counter()
+        job.hold()
+        send_backlog(world, [shop.order_changed()])
+        job.await_held()
+        writes = make()
+        drained = job.drain(send_backlog(world, writes))
+        speed = f"{drained.seconds:.2f} s, {len(writes) / drained.seconds:,.0f} updates/s"
+        self._tell(begin, f"{world.rows:,} rows: {len(writes):,} updates{', ' if what else ''}{what}: {speed}")
         return drained
 
     def _live(self, world: World, job: JobProcess, shop: Shop) -> Figures:
@@ -149,21 +157,22 @@ class Bench:
         with job:
             job.open()
             shop = Shop(rows)
-            self._drain(world, job, [shop.order_changed()], "warming up")
+            self._drain(world, job, shop, lambda: [shop.order_changed()], "warming up")
             job.memory.reset()
-            change = ("stock", "UPDATE products SET price = price + 1 WHERE id = ?", (1,))
-            drained = self._drain(world, job, [change], f"moving {rows:,} rows of the view")
+            change: Write = ("stock", "UPDATE products SET price = price + 1 WHERE id = ?", (1,))
+            drained = self._drain(world, job, shop, lambda: [change], f"moving {rows:,} rows of the view")
             peaks = job.memory.peaks()
         return {"wide_seconds": drained.seconds, **{f"memory_wide_{kind}": size for kind, size in peaks.items()}}
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[list[str]]:
-        """One line when it is done: what, how long, and what the body adds to the list."""
+    def _told(self, what: str) -> Iterator[None]:
+        """One line when it is done: what, and how long it took."""
         begin = time.perf_counter()
-        results: list[str] = []
-        yield results
-        seconds = time.perf_counter() - begin
-        self.console.print(f"[dim]{seconds:7.1f} s[/]  {what}{''.join(f': {r}' for r in results)}", highlight=False)
+        yield
+        self._tell(begin, what)
+
+    def _tell(self, begin: float, what: str) -> None:
+        self.console.print(f"[dim]{time.perf_counter() - begin:7.1f} s[/]  {what}", highlight=False)
 
 
 def _per_update(name: str, updates: int, runs: Sequence[Drained]) -> Figures:

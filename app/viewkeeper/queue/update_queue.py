@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from viewkeeper.algebra.bag import COUNT
-from viewkeeper.algebra.types import Column, Relation
-from viewkeeper.messages import ORDINAL, Received, Rejected, Update
+from viewkeeper.algebra.types import Relation
+from viewkeeper.messages import Received, Rejected, Update
+from viewkeeper.queue.images import Images
 from viewkeeper.queue.native import Piece, Unreadable, claimed_position, read_message
-from viewkeeper.queue.values import WrongType, json_column
 
 
 @dataclass
@@ -75,7 +73,8 @@ class UpdateQueue:
 
     def _receive(self, messages: pa.Table) -> Received:
         rejected: list[Rejected] = []
-        taken: list[_Taken] = []
+        updates: list[Update] = []
+        images = _BatchImages(self.inlets)
         before = {topic: (i.position, i.offset, i.pieces, i.first_piece) for topic, i in self.inlets.items()}
         for row in _rows(messages):
             inlet = self.inlets.get(row.topic)
@@ -87,12 +86,12 @@ class UpdateQueue:
                 rejected.append(self._reject(inlet, row, str(reason)))
                 continue
             if whole is not None:
-                taken.append(whole)
-        taken = _delivery_order(taken)
-        updates = [update for update, _ in taken]
-        changes, wrong = _columns(taken, self.inlets)
+                images.add(inlet.source, whole.changes, len(updates))
+                updates.append(whole.update)
+        wrong = images.wrong()
         if not wrong:
-            return Received(updates, changes, rejected)
+            order = _delivery_order(updates)
+            return Received([updates[i] for i in order], images.tables(order), rejected)
 
         # Values of the wrong type are found only now, column by column. Take the batch again without them.
         for topic, (position, offset, pieces, first) in before.items():
@@ -202,66 +201,42 @@ def _update(inlet: Inlet, row: _Row, piece: Piece, changes: list[dict[str, Any]]
     return _Taken(Update(inlet.source, piece.txn, piece.position, row.topic, row.offset, row.timestamp), used)
 
 
-def _delivery_order(taken: list[_Taken]) -> list[_Taken]:
-    """All topics merged by the time their messages were written, each topic's own order kept."""
+def _delivery_order(updates: Sequence[Update]) -> list[int]:
+    """Indices of the updates, all topics merged by the time their messages were written, each topic's order kept."""
     latest: dict[str, int] = {}
     keyed = []
-    for i, (update, _) in enumerate(taken):
+    for i, update in enumerate(updates):
         stamp = latest[update.topic] = max(latest.get(update.topic, 0), update.timestamp)
         keyed.append((stamp, i))
-    return [taken[i] for _, i in sorted(keyed)]
+    return [i for _, i in sorted(keyed)]
 
 
-def _columns(
-    taken: Sequence[_Taken], inlets: Mapping[str, Inlet]
-) -> tuple[dict[tuple[str, str], pa.Table], dict[int, str]]:
-    """Per relation its changes as columns; and by ordinal the updates that hold a value of the wrong type."""
-    images: defaultdict[tuple[str, str], _Images] = defaultdict(_Images)
-    for ordinal, (update, changes) in enumerate(taken):
+class _BatchImages:
+    """The row images of a batch, by source and relation."""
+
+    def __init__(self, inlets: Mapping[str, Inlet]):
+        self._inlets = {inlet.source: inlet for inlet in inlets.values()}
+        self._images: dict[tuple[str, str], Images] = {}
+
+    def add(self, source: str, changes: Sequence[dict[str, Any]], update: int) -> None:
         for change in changes:
-            side = images[update.source, change["relation"]]
-            if (before := change.get("before")) is not None:
-                side.add(before, -1, ordinal)
-            if (after := change.get("after")) is not None:
-                side.add(after, 1, ordinal)
-    by_source = {inlet.source: inlet for inlet in inlets.values()}
-    tables: dict[tuple[str, str], pa.Table] = {}
-    wrong: dict[int, str] = {}
-    for (source, name), rows in images.items():
-        inlet = by_source[source]
-        used = [c for c in inlet.relations[name].columns if c.name in inlet.used[name]]
-        tables[(source, name)] = rows.table(name, used, wrong)
-    return tables, wrong
+            key = (source, change["relation"])
+            images = self._images.get(key)
+            if images is None:
+                images = self._images[key] = self._of(*key)
+            images.add(change, update)
 
+    def _of(self, source: str, relation: str) -> Images:
+        inlet = self._inlets[source]
+        return Images(relation, [c for c in inlet.relations[relation].columns if c.name in inlet.used[relation]])
 
-class _Images:
-    """Row images of one relation, gathered before they become columns."""
+    def wrong(self) -> dict[int, str]:
+        """By index of the update: what is wrong with a value it holds. Called once, when all were added."""
+        for images in self._images.values():
+            images.finish()
+        return {update: reason for images in self._images.values() for update, reason in images.wrong.items()}
 
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self.counts: list[int] = []
-        self.ordinals: list[int] = []
-
-    def add(self, row: dict[str, Any], count: int, ordinal: int) -> None:
-        self.rows.append(row)
-        self.counts.append(count)
-        self.ordinals.append(ordinal)
-
-    def table(self, relation: str, used: Sequence[Column], wrong: dict[int, str]) -> pa.Table:
-        """The images as columns; what does not fit is noted in ``wrong`` by its update's ordinal."""
-        columns: dict[str, pa.Array] = {}
-        for column in used:
-            try:
-                columns[column.name] = json_column([row[column.name] for row in self.rows], column.type)
-            except KeyError:
-                for ordinal, row in zip(self.ordinals, self.rows, strict=True):
-                    if column.name not in row:
-                        wrong.setdefault(ordinal, f"{relation}: column {column.name!r} is missing")
-            except WrongType as error:
-                for index, reason in error.reasons.items():
-                    wrong.setdefault(self.ordinals[index], f"{relation}.{column.name}: {reason}")
-        if wrong:
-            return pa.table({})
-        columns[COUNT] = pa.array(np.array(self.counts, np.int64))
-        columns[ORDINAL] = pa.array(np.array(self.ordinals, np.int64))
-        return pa.table(columns)
+    def tables(self, order: Sequence[int]) -> dict[tuple[str, str], pa.Table]:
+        ordinals = np.empty(len(order), np.int64)
+        ordinals[order] = np.arange(len(order))
+        return {key: images.table(ordinals) for key, images in self._images.items()}
