@@ -8,6 +8,7 @@ telescoped change of a view (see ``algorithms.sweep``) depends on that order, th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -93,13 +94,31 @@ class View:
         """Residuals that need no occurrence but ``start`` (conditions on constants)."""
         return tuple(r for r in self.residuals if {c.occurrence for c in r.columns} <= {start})
 
-    def hops(self, start: int) -> tuple[Hop, ...]:
-        """The order in which a sweep from ``start`` visits the others: always along an open join edge."""
+    def hops(self, start: int, within: frozenset[int] | None = None) -> tuple[Hop, ...]:
+        """The order in which a sweep from ``start`` visits the others: always along an open join edge.
+
+        ``within`` limits it to these occurrences, which must be joined with each other.
+        """
+        wanted = frozenset(range(len(self.occurrences))) if within is None else within
+        plan = self._plans.get((start, wanted))
+        if plan is None:
+            order = [start]
+            while len(order) < len(wanted):
+                order.append(self._next(set(order), wanted))
+            plan = self._plans[(start, wanted)] = self.hops_in(order)
+        return plan
+
+    @cached_property
+    def _plans(self) -> dict[tuple[int, frozenset[int]], tuple[Hop, ...]]:
+        return {}
+
+    def hops_in(self, order: Sequence[int]) -> tuple[Hop, ...]:
+        """The hops that visit occurrences in this order, from the first; each must be joined with those before it."""
+        start, *others = order
         visited = {start}
         open_residuals = [r for r in self.residuals if r not in self.decided_at_start(start)]
         hops: list[Hop] = []
-        while len(visited) < len(self.occurrences):
-            index = self._next(visited)
+        for index in others:
             pairs = sorted(self._pairs(visited, index))
             visited.add(index)
             decided = [r for r in open_residuals if {c.occurrence for c in r.columns} <= visited]
@@ -115,9 +134,9 @@ class View:
             )
         return tuple(hops)
 
-    def _next(self, visited: set[int]) -> int:
+    def _next(self, visited: set[int], wanted: frozenset[int]) -> int:
         """The occurrence to visit next: the one with most equalities to the visited ones, then the leftmost."""
-        reachable = {i: len(self._pairs(visited, i)) for i in range(len(self.occurrences)) if i not in visited}
+        reachable = {i: len(self._pairs(visited, i)) for i in wanted - visited}
         index = max(reachable, key=lambda i: (reachable[i], -i))
         assert reachable[index], "a view's join graph is connected; the parser refuses others"
         return index

@@ -128,7 +128,7 @@ class Sweep:
     def whole(self, number: int) -> Steps:
         """The view as of an update in full: the same sweep, started from every row of the first occurrence."""
         first = self.view.occurrences[0]
-        answer = yield _question(first)
+        answer = yield question(first)
         assert answer is not None
         window = Window(number, 1)
         changes, included = self._known(first, answer)
@@ -153,26 +153,25 @@ class Sweep:
         part, codes, keys = _keys(part, hop)
         if len(part) == 0:
             return
-        answer = yield _question(hop.occurrence, hop.key, keys)
+        ask = question(hop.occurrence, hop.key, keys)
+        answer = yield ask
         assert answer is not None
 
         window = Window.of(part.number)
-        timeline = self._as_of(hop, answer, keys, window)
+        timeline = self.as_of(ask, answer, hop.occurrence, window)
         wanted = part.number - window.base - (0 if hop.inclusive else 1)
         matches = match(timeline, codes, wanted, window)
         for points, row in matches.slices(self.points):
             joined = part.join(hop.occurrence.index, timeline, points, row)
             yield from self._visit(joined.where(hop.residuals), tuple(rest))
 
-    def _as_of(self, hop: Hop, answer: Answer, keys: pa.Table, window: Window) -> Timeline:
+    def as_of(self, ask: Ask, answer: Answer, occurrence: Occurrence, window: Window) -> Timeline:
         """The asked rows through all states of the window: the answer, compensated by the queue."""
-        rows = select(answer.rows, hop.occurrence.selection)
-        changes, included = self._known(hop.occurrence, answer)
-        timeline = build(
-            rows, key_codes(keys, rows, hop.key), changes, key_codes(keys, changes, hop.key), included, window
-        )
+        rows = select(answer.rows, occurrence.selection)
+        changes, included = self._known(occurrence, answer)
+        timeline = build(rows, _asked(ask, rows), changes, _asked(ask, changes), included, window)
         if timeline.compensated:
-            self.on_compensated(hop.occurrence.source)
+            self.on_compensated(occurrence.source)
         return timeline
 
     def _known(self, occurrence: Occurrence, answer: Answer) -> tuple[pa.Table, np.ndarray]:
@@ -215,9 +214,15 @@ def select(rows: pa.Table, selection: Expr | None) -> pa.Table:
     return rows.filter(holds(selection, lambda _, name: rows[name], len(rows)))
 
 
-def _question(occurrence: Occurrence, key: tuple[str, ...] = (), keys: pa.Table | None = None) -> Ask:
+def question(occurrence: Occurrence, key: tuple[str, ...] = (), keys: pa.Table | None = None) -> Ask:
+    """What a view asks of an occurrence: the rows that hold one of the keys, or all of them."""
     columns = tuple(c.name for c in occurrence.columns)
     return Ask(occurrence.source, occurrence.relation, columns, key, keys, occurrence.selection)
+
+
+def _asked(ask: Ask, rows: pa.Table) -> np.ndarray:
+    """Per row the index of its key among the asked ones, or −1; 0 where everything was asked for."""
+    return np.zeros(len(rows), np.int64) if ask.keys is None else key_codes(ask.keys, rows, ask.key)
 
 
 def _keys(part: Part, hop: Hop) -> tuple[Part, np.ndarray, pa.Table]:
