@@ -24,12 +24,13 @@ from viewkeeper.bench.latency import (
     write_steadily,
 )
 from viewkeeper.bench.recompute import recompute_seconds
+from viewkeeper.bench.simulator import bench_simulator
 from viewkeeper.bench.warehouse import bench_cuts
 from viewkeeper.bench.world import World, make_world
 
 Figures = dict[str, float]
 
-ITEMS = ("backlog", "hot", "recompute", "wide", "latency", "fold", "cuts")
+ITEMS = ("backlog", "hot", "recompute", "wide", "latency", "fold", "cuts", "simulator")
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,10 @@ class Bench:
                     figures["recompute_seconds"] = recompute_seconds(world)
         if "wide" in self.items:
             figures |= self._wide(rows)
+        if "simulator" in self.items:
+            simulated = rows // 100
+            with self._told(f"{simulated:,} updates through simulated worlds"):
+                figures |= bench_simulator(simulated)
         return figures
 
     def cuts(self) -> Figures:

@@ -29,7 +29,7 @@ class Row:
 
 def rows(small: Figures, large: Figures, cuts: Figures) -> list[Row]:
     """Every line for which there are figures."""
-    sections = (_throughput, _hot, _recompute, _wide, _latency, _folds, _memory)
+    sections = (_throughput, _hot, _recompute, _wide, _latency, _folds, _memory, _simulator)
     both = _Both(small, large)
     return [row for section in sections for row in section(both)] + list(_cuts(cuts))
 
@@ -107,6 +107,13 @@ def _hot(both: _Both) -> Iterator[Row]:
     if "hot_micros" in both:
         over = both.pair(lambda f: f["hot_micros"] / f["uniform_micros"])
         yield over.row("hot key against uniform, per update", "{:.2f}×", "≤ 2×", over.all(le, 2), ratio=False)
+
+
+def _simulator(both: _Both) -> Iterator[Row]:
+    if "simulator_sequential" in both:
+        speed = both["simulator_sequential"]
+        yield speed.row("simulated SWEEP over 4 sources, updates/s", "{:,.0f}", "≥ 1,000", speed.all(ge, 1_000))
+        yield both["simulator_columnar"].row("  the same, columnar and batched", "{:,.0f}")
 
 
 def _recompute(both: _Both) -> Iterator[Row]:
