@@ -31,7 +31,8 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-from viewkeeper.config_problems import problems_of
+from viewkeeper.algorithms.registry import ALGORITHMS
+from viewkeeper.config_problems import nearest, problems_of
 from viewkeeper.config_text import Keys, read_tree
 from viewkeeper.errors import ConfigError, Problem
 
@@ -199,12 +200,56 @@ def _wrong(key: str, what: str, remedy: str) -> ValidationError:
 AnySource = Annotated[SourceConfig, PlainValidator(_by_kind)]
 
 
+def _algorithm(value: str) -> str:
+    if value not in OPTIONS:
+        raise ValueError(f"there is no algorithm {value}; {nearest(value, OPTIONS)}")
+    return value
+
+
+def _at_least_one(value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise ValueError(f"must be a whole number of at least 1, not {value!r}")
+    return value
+
+
+def _every(value: Any) -> int | timedelta:
+    """A number of updates, or a duration."""
+    try:
+        return _at_least_one(value) if not isinstance(value, str) else _duration(value)
+    except ValueError:
+        raise ValueError(f"must be a number of updates or a duration such as 30s, not {value!r}") from None
+
+
+AtLeastOne = Annotated[int, PlainValidator(_at_least_one)]
+
+OPTIONS: dict[str, frozenset[str]] = {
+    "sweep": frozenset(),
+    **{name: frozenset(entry.options) for name, entry in ALGORITHMS.items()},
+}
+"""Every algorithm that a view may name, and the options it has."""
+
+ANY_OPTION = frozenset[str]().union(*OPTIONS.values())
+
+
 class ViewConfig(_Section):
-    """``topic`` is always set in a loaded configuration."""
+    """``topic`` is always set in a loaded configuration; what stands below it are options of some algorithms."""
 
     sql: str = Field(min_length=1)
-    algorithm: Literal["sweep"] = "sweep"
+    algorithm: Annotated[str, AfterValidator(_algorithm)] = "sweep"
     topic: Topic = ""  # the default is view.<view>
+
+    parallel: bool | None = None
+    pipeline: AtLeastOne | None = None
+    bound: AtLeastOne | None = None
+    complete_n: AtLeastOne | None = None
+    every: Annotated[int | timedelta, PlainValidator(_every)] | None = None
+    keyed: bool | None = None
+
+    @property
+    def options(self) -> dict[str, int | bool]:
+        """What the file says about the algorithm's options, as the algorithm takes it."""
+        given = {name: getattr(self, name) for name in sorted(OPTIONS[self.algorithm])}
+        return {name: value for name, value in given.items() if isinstance(value, int)}
 
 
 def _default_topics(pattern: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -264,7 +309,7 @@ def load_config(path: str | Path) -> Config:
         config = Config.model_validate(tree, context={"directory": directory})
     except ValidationError as e:
         problems += problems_of(e, file, partial(_known_keys, tree))
-    problems += [*_shared_topics(tree, file), *_shared_databases(tree, file, directory)]
+    problems += [*_shared_topics(tree, file), *_shared_databases(tree, file, directory), *_foreign_options(tree, file)]
     if problems:
         raise ConfigError(problems)
     config._file = file
@@ -280,8 +325,9 @@ def _known_keys(tree: dict[str, Any], keys: Keys) -> Iterable[str]:
             return KafkaConfig.model_fields
         case ("sources", name):
             return KINDS[tree["sources"][name]["kind"]].model_fields
-        case ("views", _):
-            return ViewConfig.model_fields
+        case ("views", name):
+            algorithm = _algorithm_of(tree["views"][name])
+            return ViewConfig.model_fields.keys() - ANY_OPTION | OPTIONS.get(algorithm, frozenset())
     return ()
 
 
@@ -289,6 +335,22 @@ def _sections(tree: dict[str, Any], key: str) -> list[tuple[str, dict[str, Any]]
     """The named sections under a key, as far as they are mappings at all."""
     sections = tree.get(key)
     return [(n, s) for n, s in sections.items() if isinstance(s, dict)] if isinstance(sections, dict) else []
+
+
+def _algorithm_of(section: dict[str, Any]) -> str:
+    return str(section.get("algorithm", "sweep"))
+
+
+def _foreign_options(tree: dict[str, Any], file: str) -> list[Problem]:
+    """Options of other algorithms than the one that a view names."""
+    problems = []
+    for name, section in _sections(tree, "views"):
+        algorithm = _algorithm_of(section)
+        for option in sorted(section.keys() & ANY_OPTION - OPTIONS.get(algorithm, ANY_OPTION)):
+            owners = " or ".join(owner for owner, options in OPTIONS.items() if option in options)
+            place = f"{file}: views.{name}.{option}"
+            problems.append(Problem(place, f"algorithm {algorithm} has no such option", f"it belongs to {owners}"))
+    return problems
 
 
 def _shared_topics(tree: dict[str, Any], file: str) -> list[Problem]:

@@ -108,6 +108,13 @@ ORDINAL = "_ordinal"
 """Column of received changes: which update of the batch they belong to, counted from 0 in delivery order."""
 
 
+class GlobalPart(NamedTuple):
+    """The transaction over several sources that an update is a part of, and the sources that have a part."""
+
+    id: str
+    sources: frozenset[str]
+
+
 class Update(NamedTuple):
     """U_k before it has its number: one source transaction, and the message that told of it."""
 
@@ -117,6 +124,7 @@ class Update(NamedTuple):
     topic: str
     offset: int
     timestamp: int
+    part_of: GlobalPart | None = None
 
 
 @dataclass(frozen=True)

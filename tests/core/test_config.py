@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from viewkeeper.algorithms.registry import ALGORITHMS
 from viewkeeper.config import Config, KafkaConfig, SqliteConfig, load_config
 from viewkeeper.errors import ConfigError
 
@@ -154,9 +155,65 @@ def test_an_unknown_key_far_from_all_others_gets_the_list_of_known_ones(tmp_path
     assert found == "views.orders.zzz: this key is not known; use one of algorithm, sql, topic"
 
 
-def test_an_unknown_algorithm_is_refused_with_the_known_one(tmp_path: Path) -> None:
-    (found,) = problems(tmp_path, GOOD.replace("{sql: SELECT 1}", "{sql: SELECT 1, algorithm: eca}"))
-    assert found == "views.orders.algorithm: must be sweep, not 'eca'; use sweep"
+def with_view(settings: str) -> str:
+    return GOOD.replace("{sql: SELECT 1}", f"{{sql: SELECT 1, {settings}}}")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("strobo", "strobe"), ("SWEEP", "sweep"), ("nested-sweep", "nested_sweep")]
+)
+def test_an_unknown_algorithm_is_refused_with_the_nearest_one(tmp_path: Path, name: str, meant: str) -> None:
+    (found,) = problems(tmp_path, with_view(f"algorithm: {name}"))
+    assert found == f"views.orders.algorithm: there is no algorithm {name}; did you mean {meant}?"
+
+
+def test_an_algorithm_like_no_other_gets_the_list_of_all(tmp_path: Path) -> None:
+    (found,) = problems(tmp_path, with_view("algorithm: xyz"))
+    assert found.startswith("views.orders.algorithm: there is no algorithm xyz; use one of ")
+    assert {"sweep", *ALGORITHMS} == set(found.partition("use one of ")[2].split(", "))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_option_of_every_algorithm_can_be_set(tmp_path: Path, name: str) -> None:
+    values = {option: 2 if kind is int else True for option, kind in ALGORITHMS[name].options.items()}
+    text = "".join(f", {option}: {str(value).lower()}" for option, value in values.items())
+    view = load(tmp_path, with_view(f"algorithm: {name}{text}")).views["orders"]
+    assert (view.algorithm, view.options) == (name, values)
+
+
+def test_an_option_that_is_not_set_is_left_to_the_algorithm(tmp_path: Path) -> None:
+    assert load(tmp_path, with_view("algorithm: complete_n")).views["orders"].options == {}
+
+
+def test_a_refresh_may_be_due_after_some_time(tmp_path: Path) -> None:
+    view = load(tmp_path, with_view("algorithm: refresh, every: 30s")).views["orders"]
+    assert (view.every, view.options) == (timedelta(seconds=30), {})
+
+
+def test_an_option_of_another_algorithm_is_refused_with_its_owners(tmp_path: Path) -> None:
+    assert problems(tmp_path, with_view("pipeline: 3, every: 5")) == [
+        "views.orders.every: algorithm sweep has no such option; it belongs to refresh",
+        "views.orders.pipeline: algorithm sweep has no such option; "
+        "it belongs to sweep_sequential or sweep_sites or complete_n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ("algorithm: complete_n, complete_n: 0", "complete_n: must be a whole number of at least 1, not 0"),
+        ("algorithm: sweep_sequential, pipeline: true", "pipeline: must be a whole number of at least 1, not True"),
+        ("algorithm: sweep_sequential, pipeline: '3'", "pipeline: must be a whole number of at least 1, not '3'"),
+        ("algorithm: sweep_sequential, parallel: 1", "parallel: must be true or false, not a number"),
+        ("algorithm: refresh, every: 0", "every: must be a number of updates or a duration such as 30s, not 0"),
+        ("algorithm: refresh, every: 5x", "every: must be a number of updates or a duration such as 30s, not '5x'"),
+        ("algorithm: 3", "algorithm: must be text, not a number; put it in quotes"),
+        ("algorithm: strobe, keyd: true", "keyd: this key is not known; use one of algorithm, sql, topic"),
+        ("algorithm: convergent, keyd: true", "keyd: this key is not known; did you mean keyed?"),
+    ],
+)
+def test_options_are_checked_with_their_place(tmp_path: Path, settings: str, reason: str) -> None:
+    assert problems(tmp_path, with_view(settings)) == [f"views.orders.{reason}"]
 
 
 def test_a_key_that_yaml_does_not_read_as_text_is_refused(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_verify_refuses_a_view_whose_sql_changed_since_its_load(
         db.execute("INSERT INTO orders VALUES (1, 10), (2, 20)")
     conf = configured(tmp_path, "SELECT id FROM shop.orders")
     load_views(conf)
-    args = argparse.Namespace(conf=str(conf), view=None)
+    args = argparse.Namespace(conf=str(conf), view=None, level=None, since=None)
     assert verify.run(args) == 0
     assert "v: equal to recomputation at cut 0, update 0 (2 rows)" in capsys.readouterr().out
 

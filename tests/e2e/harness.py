@@ -103,6 +103,7 @@ class Installation:
     views: dict[str, str]
     settings: dict[str, Any] = field(default_factory=dict)
     topics: dict[str, str] = field(default_factory=dict)
+    kept_by: dict[str, dict[str, Any]] = field(default_factory=dict)  # per view its algorithm and options
     processes: list[Running] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -132,7 +133,10 @@ class Installation:
                 source: {"kind": "sqlite", "path": f"{source}.db", "topic": self.topics[source]}
                 for source in self.tables
             },
-            "views": {view: {"sql": sql, "topic": self.topics[f"view.{view}"]} for view, sql in self.views.items()},
+            "views": {
+                view: {"sql": sql, "topic": self.topics[f"view.{view}"], **self.kept_by.get(view, {})}
+                for view, sql in self.views.items()
+            },
             **self.settings,
         }
         self.conf.write_text(json.dumps(config, indent=1))

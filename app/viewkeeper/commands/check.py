@@ -13,9 +13,11 @@ from viewkeeper.algebra.types import Catalog, Relation
 from viewkeeper.algebra.view import View
 from viewkeeper.commands.kafka import unreachable
 from viewkeeper.config import Config, load_config
+from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import KafkaError, Problem, UserError, ViewkeeperError
-from viewkeeper.job.assembly import make_source, parse_views
+from viewkeeper.job.assembly import keeping_of, make_source, parse_views
 from viewkeeper.job.patience import FIRST_START, patiently
+from viewkeeper.managers.keeping import SWEEP, Keeping
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,7 +61,10 @@ class _Report:
             return
         with _Collecting(self.errors):
             for name, view in parse_views(self.config, self.catalog).items():
-                _say("ok", f"view {name}", _about(view))
+                keeping = keeping_of(self.config.views[name])
+                _say("ok", f"view {name}", _about(view) + _kept_by(keeping))
+                if keeping.level < Level.STRONG:
+                    _say("warning", f"view {name}", _weak(keeping))
                 for warning in unindexed(view, self.catalog):
                     _say("warning", f"view {name}", warning)
 
@@ -106,6 +111,17 @@ def unindexed(view: View, catalog: Catalog) -> Iterator[str]:
 
 def _indexed(relation: Relation, key: tuple[str, ...]) -> bool:
     return not relation.indexed.isdisjoint(key)
+
+
+def _kept_by(keeping: Keeping) -> str:
+    return "" if keeping.algorithm == SWEEP else f", kept by {keeping.algorithm} ({keeping.level})"
+
+
+def _weak(keeping: Keeping) -> str:
+    """What a reader of the view must know; t_strobe and its like promise more, for the same price."""
+    if keeping.level == Level.INCONSISTENT:
+        return f"{keeping.algorithm} compensates nothing, so changes that meet may leave wrong rows; choose another"
+    return f"{keeping.algorithm} may show the middle of a transaction; choose one for transactions of many changes"
 
 
 def _cluster(config: Config) -> ClusterMetadata:

@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from viewkeeper.config import Config, load_config
+from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import ViewkeeperError
-from viewkeeper.job.assembly import make_source
+from viewkeeper.job.assembly import keeping_of, make_source
 from viewkeeper.job.status import StatusFile
 from viewkeeper.queue import consumer
 from viewkeeper.warehouse.reader import WarehouseReader
@@ -69,8 +70,10 @@ def gather(config: Config) -> dict[str, Any]:
                 "version": None if cut is None else cut.versions.get(name),
                 "exact": name not in inexact,
                 "reason": inexact.get(name),
+                "algorithm": section.algorithm,
+                "level": str(keeping_of(section).level),
             }
-            for name in config.views
+            for name, section in config.views.items()
         },
     }
 
@@ -117,11 +120,17 @@ def _show(state: dict[str, Any]) -> None:
         cells += [f"{asked[key]:,}" for key in ("questions", "keys", "rows", "compensated")]
         table.add_row(name, *(str(cell) for cell in cells))
     console.print(table)
-    table = Table("view", "folded to", "version", "promise", box=None)
+    table = Table("view", "algorithm", "folded to", "version", "promise", box=None)
     for name, view in state["views"].items():
-        promise = "exact" if view["exact"] else f"not exact: {view['reason']}"
-        table.add_row(name, str(view["folded"]), str(view["version"]), promise if view["loaded"] else "not loaded")
+        promise = _promise(view) if view["loaded"] else "not loaded"
+        table.add_row(name, view["algorithm"], str(view["folded"]), str(view["version"]), promise)
     console.print(table)
+
+
+def _promise(view: dict[str, Any]) -> str:
+    if not view["exact"]:
+        return f"not exact: {view['reason']}"
+    return "none" if view["level"] == str(Level.INCONSISTENT) else f"exact, {view['level']}"
 
 
 def _job_line(job: dict[str, Any]) -> str:

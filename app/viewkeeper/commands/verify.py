@@ -1,14 +1,21 @@
-"""``viewkeeper verify``: recomputes views at a frozen cut and compares."""
+"""``viewkeeper verify``: recomputes views at a frozen cut and compares; with ``--level``, judges their whole past."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from viewkeeper.commands.names import require_view
+from viewkeeper.commands.verify_levels import level_report
 from viewkeeper.config import load_config
+from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import Problem, UsageError
 from viewkeeper.job.assembly import Project, assemble
+from viewkeeper.job.judging import Judged, Judging
 from viewkeeper.job.loading import Comparison, compare, frozen
+from viewkeeper.managers.sources import Source
 from viewkeeper.managers.sources.sqlite_log import SnapshotLost
 from viewkeeper.warehouse.cuts import Cut
 from viewkeeper.warehouse.reader import WarehouseReader
@@ -17,22 +24,74 @@ ATTEMPTS = 3
 """A cut may be passed by so far, while it is compared, that the sources forget it; then a newer one is taken."""
 
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Frozen:
+    """The newest cut, and the sources as they were at it."""
+
+    cut: Cut
+    sources: Mapping[str, Source]
+    snapshots: Mapping[str, Any]
+
+
 def run(args: argparse.Namespace) -> int:
-    """0 if every view equals its recomputation, 1 if one does not."""
+    """0 if every view equals its recomputation (or reaches the level asked for), 1 if one does not."""
+    if args.since is not None and args.level is None:
+        raise UsageError.at("verify", "--since is given without --level", "see: viewkeeper verify --help")
     config = load_config(args.conf)
     if args.view is not None:
         require_view(config, args.view)
     project = assemble(config)
     warehouse = WarehouseReader(config.warehouse, keep=config.keep)
     names = [args.view] if args.view is not None else list(config.views)
-    cut, comparisons = _compare(project, warehouse, names)
+    if args.level is not None:
+        return _judge(project, warehouse, names, args.level, args.since)
+    return _compare(project, warehouse, names)
+
+
+def _compare(project: Project, warehouse: WarehouseReader, names: list[str]) -> int:
+    """Compares each view with its recomputation."""
+
+    def work(at: _Frozen) -> tuple[Cut, list[Comparison]]:
+        views = (project.views[name] for name in names)
+        return at.cut, [compare(view, at.sources, at.snapshots, warehouse, at.cut) for view in views]
+
+    cut, comparisons = _at_newest_cut(project, warehouse, names, work)
     inexact = warehouse.inexact()
     for result in comparisons:
-        _report(result, cut, inexact.get(result.view))
+        _report(result, cut)
+        _report_inexact(result.view, inexact.get(result.view))
     return 1 if any(result.differing for result in comparisons) else 0
 
 
-def _compare(project: Project, warehouse: WarehouseReader, names: list[str]) -> tuple[Cut, list[Comparison]]:
+def _judge(project: Project, warehouse: WarehouseReader, names: list[str], asked: str, since: int | None) -> int:
+    """Judges each view, and all together; ``asked`` is a level, or empty for the highest there is."""
+    level, n = _level(asked)
+
+    def work(at: _Frozen) -> list[Judged]:
+        return Judging(project, warehouse, at.cut, at.sources, at.snapshots, n).judge(names, since)
+
+    judged = _at_newest_cut(project, warehouse, names, work)
+    inexact = warehouse.inexact()
+    for result in judged:
+        for line in level_report(result, level, n):
+            print(line)
+        _report_inexact(result.name, inexact.get(result.name))
+    return 0 if all(result.reaches(level or Level.CONVERGENT) for result in judged) else 1
+
+
+def _level(asked: str) -> tuple[Level | None, int | None]:
+    """The level that an argument names, and the N of complete-N."""
+    name, _, number = asked.partition("-")
+    if number:
+        return Level.COMPLETE_N, int(number)
+    return (Level[name.upper()] if name else None), None
+
+
+def _at_newest_cut(project: Project, warehouse: WarehouseReader, names: list[str], work: Callable[[_Frozen], T]) -> T:
+    """What the work says of the newest cut, while the sources are frozen there."""
     for attempt in range(ATTEMPTS):
         cut = warehouse.newest()
         missing = [name for name in names if cut is None or name not in cut.versions]
@@ -46,7 +105,7 @@ def _compare(project: Project, warehouse: WarehouseReader, names: list[str]) -> 
         sources = {name: source for name, source in project.sources.items() if name in cut.positions}
         try:
             with frozen(sources, cut.positions) as snapshots:
-                return cut, [compare(project.views[n], sources, snapshots, warehouse, cut) for n in names]
+                return work(_Frozen(cut, sources, snapshots))
         except SnapshotLost:
             if attempt == ATTEMPTS - 1:
                 raise
@@ -68,7 +127,7 @@ def _refuse_other_definitions(project: Project, warehouse: WarehouseReader, name
         )
 
 
-def _report(result: Comparison, cut: Cut, inexact: str | None) -> None:
+def _report(result: Comparison, cut: Cut) -> None:
     if result.differing == 0:
         print(f"{result.view}: equal to recomputation at cut {cut.cut}, update {cut.last_update} ({result.rows} rows)")
     else:
@@ -78,7 +137,8 @@ def _report(result: Comparison, cut: Cut, inexact: str | None) -> None:
         if result.differing > len(result.examples):
             print(f"  … and {result.differing - len(result.examples)} more")
         print("  (+ the view holds too many, − too few)")
-    if inexact is not None:
-        print(
-            f"{result.view}: exactness is not promised since {inexact}; load it again with 'viewkeeper init --reload'"
-        )
+
+
+def _report_inexact(view: str, reason: str | None) -> None:
+    if reason is not None:
+        print(f"{view}: exactness is not promised since {reason}; load it again with 'viewkeeper init --reload'")

@@ -16,7 +16,7 @@ from viewkeeper.algebra.bag import UPDATE
 from viewkeeper.algebra.timeline import POSITION
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue, Sweep
-from viewkeeper.messages import ORDINAL, Received
+from viewkeeper.messages import ORDINAL, Received, Update
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Batch:
     queue: Queue
     starts: Mapping[str, Mapping[int, pa.Table]]  # view → occurrence → ΔR_i
     updates: pa.Table  # _update, source, txn, topic, offset, views
+    received: Sequence[Update] = ()
 
 
 def number(received: Received, last_update: int, views: Sequence[View]) -> Batch:
@@ -47,7 +48,7 @@ def number(received: Received, last_update: int, views: Sequence[View]) -> Batch
             "views": _relevant(starts, numbers),
         }
     )
-    return Batch(numbers, queue, starts, updates)
+    return Batch(numbers, queue, starts, updates, received.updates)
 
 
 def _numbered(changes: pa.Table, first: int, positions: np.ndarray) -> pa.Table:

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from viewkeeper.algebra.sql import parse_view
+from viewkeeper.algebra.tiny import TinyView
 from viewkeeper.algebra.types import Catalog
 from viewkeeper.algebra.view import View
+from viewkeeper.algorithms.refresh import Refresh
 from viewkeeper.capture.sqlite_capture import SqliteCapture
-from viewkeeper.config import Config, SourceConfig, SqliteConfig
+from viewkeeper.config import Config, SourceConfig, SqliteConfig, ViewConfig
 from viewkeeper.errors import Problem, ViewError
 from viewkeeper.job.patience import FIRST_START, patiently
+from viewkeeper.managers.keeping import REFRESH, Keeping
 from viewkeeper.managers.sources import Source
 from viewkeeper.managers.sources.sqlite import SqliteSource
 from viewkeeper.warehouse.reader import WarehouseReader
@@ -27,6 +30,11 @@ class Project:
     catalog: Catalog
     views: Mapping[str, View]
     captures: Mapping[str, SqliteCapture]
+
+    @property
+    def keeping(self) -> dict[str, Keeping]:
+        """How each view is kept."""
+        return {name: keeping_of(self.config.views[name]) for name in self.views}
 
     def used(self, source: str) -> dict[str, list[str]]:
         """The relations of a source that views use, and the columns they use of each."""
@@ -69,8 +77,16 @@ def assemble(config: Config, seconds: float = FIRST_START, stop: threading.Event
     return Project(config, {name: s for name, s in sources.items() if name in used}, catalog, views, captures)
 
 
+def keeping_of(section: ViewConfig) -> Keeping:
+    """How a section of the configuration says that its view is to be kept."""
+    every = section.every
+    if section.algorithm == REFRESH and every is None:
+        every = Refresh.every
+    return Keeping(section.algorithm, section.options, every)
+
+
 def parse_views(config: Config, catalog: Catalog) -> dict[str, View]:
-    """Every view of the configuration, or a ViewError with the problems of all of them."""
+    """Every view of the configuration, each fit for its algorithm; or a ViewError with the problems of all of them."""
     views: dict[str, View] = {}
     problems: list[Problem] = []
     for name, section in config.views.items():
@@ -78,6 +94,16 @@ def parse_views(config: Config, catalog: Catalog) -> dict[str, View]:
             views[name] = parse_view(name, section.sql, catalog)
         except ViewError as error:
             problems += [Problem(f"{config.file}: {p.place}", p.what, p.remedy) for p in error.problems]
+        else:
+            problems += _unfit(config, views[name], catalog)
     if problems:
         raise ViewError(problems)
     return views
+
+
+def _unfit(config: Config, view: View, catalog: Catalog) -> list[Problem]:
+    """What the view's algorithm assumes and the view does not have."""
+    keeping = keeping_of(config.views[view.name])
+    place = config.place("views", view.name, "algorithm")
+    found = keeping.problems(TinyView.of(view, catalog))
+    return [Problem(place, f"{keeping.algorithm} cannot keep the view: {what}", remedy) for what, remedy in found]

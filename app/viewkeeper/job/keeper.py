@@ -20,9 +20,12 @@ import pyarrow as pa
 from viewkeeper.algebra.view import View
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.integrator.integrator import Batch, number
+from viewkeeper.job.hold import Hold
 from viewkeeper.job.patience import FIRST_START, patiently
+from viewkeeper.managers.keeping import weakest
+from viewkeeper.managers.managers import Managers
 from viewkeeper.managers.sources import Source
-from viewkeeper.managers.stages import LARGE, Stage
+from viewkeeper.managers.stages import LARGE, Pieces, Stage, Starts
 from viewkeeper.merge.merge import merge
 from viewkeeper.messages import ActionList, Rejected
 from viewkeeper.queue.update_queue import UpdateQueue
@@ -58,11 +61,13 @@ class Keeper:
     queue: UpdateQueue
     warehouse: Warehouse
     topics: ViewTopics
+    managers: Managers  # of the views that are not swept
     stage: Stage  # sweeps small batches, here
     pace: FoldPace
     cut: Cut
     set_aside: Callable[[Sequence[Rejected]], None]
     large_stage: Stage | None = None  # sweeps large batches, in Spark
+    hold: Hold | None = None  # keeps batches back while views are only refreshed now and then
     stop: threading.Event = field(default_factory=threading.Event)
     waiting: str | None = None  # what the job waits for at the moment, in words
     times: StepTimes = field(default_factory=StepTimes)
@@ -71,6 +76,11 @@ class Keeper:
     busy: threading.Lock = field(default_factory=threading.Lock)
     _failed: bool = False  # the last commit did not get through: the warehouse may hold part of it
     _unsent: bool = False  # the last cut may be missing from a view topic
+
+    @property
+    def level(self) -> str:
+        """What the cuts promise: the weakest level among the views."""
+        return str(weakest(self.managers.keeping))
 
     def behind(self, targets: Mapping[str, str]) -> list[str]:
         """The sources whose updates have not been handled up to the target position."""
@@ -82,30 +92,49 @@ class Keeper:
 
         Afterwards a cut holds every update among them, or an error names the message the job stops at, and a cut
         holds every update before it. A batch without updates leaves no trace. ``ends`` says per topic up to which
-        offset there are no messages besides these.
+        offset there are no messages besides these. While ``hold`` keeps messages back, they wait for later ones.
         """
         with self.busy:
-            if self.stop.is_set():
-                return False
-            with self.times.step("parse"):
-                received = self.queue.receive(messages)
-                self.queue.skip_to(ends or {})
-            set_aside = received.rejected if self.queue.quarantine else ()
-            if set_aside:
-                self._patiently(lambda: self.set_aside(set_aside))
-            if received.updates or set_aside:
-                with self.times.step("number"):
-                    batch = number(received, self.cut.last_update, list(self.views.values()))
-                transaction = self._patiently(lambda: self._commit(batch))
-                self.updates_handled += len(batch.numbers)
-                self.batches += 1
-                self._patiently(lambda: self._publish(transaction))
-                with self.times.step("compact"):
-                    self._patiently(self.warehouse.compact)
-                self.fold_if_due()
-            if received.rejected and not self.queue.quarantine:
-                raise received.rejected[0].error()
-            return bool(received.updates or set_aside)
+            if self.hold is None:
+                return self._maintain(messages, ends or {})
+            self.hold.add(messages, ends or {})
+            return self._release()
+
+    def release(self) -> bool:
+        """Handles the messages that were held back, if it is time and no batch is being handled."""
+        if self.hold is None or not self.busy.acquire(blocking=False):
+            return False
+        try:
+            return self._release()
+        finally:
+            self.busy.release()
+
+    def _release(self) -> bool:
+        assert self.hold is not None
+        return self._maintain(*self.hold.take()) if self.hold.due else False
+
+    def _maintain(self, messages: pa.Table, ends: Mapping[str, int]) -> bool:
+        if self.stop.is_set():
+            return False
+        with self.times.step("parse"):
+            received = self.queue.receive(messages)
+            self.queue.skip_to(ends)
+        set_aside = received.rejected if self.queue.quarantine else ()
+        if set_aside:
+            self._patiently(lambda: self.set_aside(set_aside))
+        if received.updates or set_aside:
+            with self.times.step("number"):
+                batch = number(received, self.cut.last_update, list(self.views.values()))
+            transaction = self._patiently(lambda: self._commit(batch))
+            self.updates_handled += len(batch.numbers)
+            self.batches += 1
+            self._patiently(lambda: self._publish(transaction))
+            with self.times.step("compact"):
+                self._patiently(self.warehouse.compact)
+            self.fold_if_due()
+        if received.rejected and not self.queue.quarantine:
+            raise received.rejected[0].error()
+        return bool(received.updates or set_aside)
 
     def _commit(self, batch: Batch) -> WarehouseTransaction:
         """Freeze, sweep, merge, commit. Fails without a cut, or leaves one."""
@@ -122,10 +151,10 @@ class Keeper:
             snapshots = self._freeze(positions)
         try:
             with self.times.step("sweep"):
-                pieces = self._stage(batch).sweep(batch.queue, batch.starts, self.views, snapshots)
+                pieces = self._changes(batch, snapshots)
                 actions = [ActionList(view, tables) for view, tables in pieces.items()]
                 last_update = self.cut.last_update + len(batch.numbers)
-                transaction = merge(batch.updates, actions, last_update, positions, offsets, self.views)
+                transaction = merge(batch.updates, actions, last_update, positions, offsets, self.views, self.level)
         finally:
             for name, snapshot in snapshots.items():
                 self.sources[name].release(snapshot)
@@ -134,8 +163,17 @@ class Keeper:
         self._failed = False
         return transaction
 
-    def _stage(self, batch: Batch) -> Stage:
-        rows = sum(len(table) for view in batch.starts.values() for table in view.values())
+    def _changes(self, batch: Batch, snapshots: Mapping[str, Any]) -> dict[str, Pieces]:
+        """Per view that the batch concerns its change, lazily: swept in columns, or by a manager of its own."""
+        starts = {view: rows for view, rows in batch.starts.items() if view in self.managers.swept}
+        swept = self._stage(starts).sweep(batch.queue, starts, self.views, snapshots)
+        concerned = {view for view, rows in batch.starts.items() if rows}
+        return swept | self.managers.changes(
+            concerned, batch.queue, batch.received, batch.numbers.start, snapshots
+        )  # fmt: skip
+
+    def _stage(self, starts: Starts) -> Stage:
+        rows = sum(len(table) for view in starts.values() for table in view.values())
         return self.large_stage if self.large_stage is not None and rows >= LARGE else self.stage
 
     def _freeze(self, positions: Mapping[str, str]) -> dict[str, Any]:
@@ -176,7 +214,7 @@ class Keeper:
 
     def _nothing_more(self) -> WarehouseTransaction:
         cut = self.cut
-        return WarehouseTransaction(cut.last_update, cut.positions, cut.offsets, cut.level, views=self.views)
+        return WarehouseTransaction(cut.last_update, cut.positions, cut.offsets, self.level, views=self.views)
 
     def _patiently(self, work: Callable[[], T]) -> T:
         def note(error: ViewkeeperError | None) -> None:

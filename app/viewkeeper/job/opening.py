@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,7 +17,9 @@ from viewkeeper.job.loading import frozen, load
 from viewkeeper.job.patience import FIRST_START, Stopped, patiently
 from viewkeeper.job.quarantine import Quarantine
 from viewkeeper.job.topic_identity import TopicIdentities
+from viewkeeper.managers.keeping import CONVERGENT, weakest
 from viewkeeper.managers.manager import Tallies
+from viewkeeper.managers.managers import Managers
 from viewkeeper.managers.stages import DriverStage
 from viewkeeper.messages import Rejected
 from viewkeeper.queue import consumer
@@ -64,6 +66,10 @@ class Opening:
         return keeper
 
     @property
+    def _level(self) -> str:
+        return str(weakest(self.project.keeping))
+
+    @property
     def _identities(self) -> TopicIdentities:
         config = self.project.config
         return TopicIdentities(config.warehouse / "topics.json", config.kafka.client())
@@ -84,13 +90,22 @@ class Opening:
             if cut is None or name not in cut.versions or name in self.reload:
                 continue
             known[name] = view
-            if self.warehouse.definition(name) != view.sql:
-                place = self.project.config.place("views", name, "sql")
-                remedy = f"load it again with 'viewkeeper init {self.project.config.file} --reload {name}'"
-                problems.append(Problem(place, "differs from the SQL that the view was loaded with", remedy))
+            problems += self._outlived(name, view)
         if problems:
             raise UsageError(problems)
         return known
+
+    def _outlived(self, name: str, view: View) -> Iterator[Problem]:
+        """Why a loaded view cannot be kept as the configuration says now."""
+        config = self.project.config
+        remedy = f"load it again with 'viewkeeper init {config.file} --reload {name}'"
+        if self.warehouse.definition(name) != view.sql:
+            yield Problem(
+                config.place("views", name, "sql"), "differs from the SQL that the view was loaded with", remedy
+            )
+        if self.project.keeping[name].algorithm != CONVERGENT and name in self.warehouse.uncompensated():
+            what = f"was {CONVERGENT} since the load, which may have left wrong rows in the view"
+            yield Problem(config.place("views", name, "algorithm"), what, remedy)
 
     def _install_capture(self) -> None:
         """Makes every source log the changes that views need."""
@@ -125,7 +140,7 @@ class Opening:
         positions = {name: text for name, text in cut.positions.items() if name in self.project.sources}
         offsets = {name: cut.offsets[name] for name in positions}
         return self.warehouse.commit(
-            WarehouseTransaction(cut.last_update, positions, offsets, cut.level, views=self.project.views)
+            WarehouseTransaction(cut.last_update, positions, offsets, self._level, views=self.project.views)
         )
 
     def _load_all(self, cut: Cut | None) -> Cut:
@@ -185,7 +200,7 @@ class Opening:
     def _load(self, views: list[View], number: int, positions: Mapping[str, str], offsets: Mapping[str, int]) -> Cut:
         patiently(lambda: self._write(views, number, positions), seconds=FIRST_START, stop=self.stop)
         return self.warehouse.commit(
-            WarehouseTransaction(number, dict(positions), dict(offsets), "complete", views=self.project.views)
+            WarehouseTransaction(number, dict(positions), dict(offsets), self._level, views=self.project.views)
         )
 
     def _write(self, views: list[View], number: int, positions: Mapping[str, str]) -> None:
@@ -225,6 +240,9 @@ class Opening:
             for name in sources
         ]
         self._forgive(views)
+        for name in views:
+            if self.project.keeping[name].algorithm == CONVERGENT:
+                self.warehouse.mark_uncompensated(name)
         return Keeper(
             views=views,
             sources=sources,
@@ -234,6 +252,14 @@ class Opening:
                 config.kafka.client(),
                 self.warehouse.id(),
                 {name: config.views[name].topic for name in views},
+            ),
+            managers=Managers(
+                views,
+                self.project.keeping,
+                self.project.catalog,
+                sources,
+                self.warehouse.read,
+                self.tallies,
             ),
             stage=DriverStage(sources, self.tallies),
             pace=FoldPace(config.fold),

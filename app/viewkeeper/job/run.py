@@ -16,6 +16,7 @@ import pyarrow as pa
 from viewkeeper.config import load_config
 from viewkeeper.errors import KafkaError, SourceUnreachable, WarehouseUnreachable
 from viewkeeper.job.assembly import Project, assemble
+from viewkeeper.job.hold import Hold
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.opening import Opening, no_capture
 from viewkeeper.job.patience import FIRST_START, Stopped, patiently
@@ -110,6 +111,8 @@ class Job:
     def _offsets(self) -> dict[str, int]:
         """Where the stream starts; TopicLost if a topic no longer holds it."""
         self.keeper.queue.rewind(self.keeper.cut.positions, self.keeper.cut.offsets)
+        # What was held back is read again. Somebody waits for --until-idle, so it holds nothing back.
+        self.keeper.hold = Hold.of(self.keeper.managers.keeping.values()) if self.targets is None else None
         offsets = {i.topic: i.offset for i in self.keeper.queue.inlets.values()}
         consumer.require(self.project.config.kafka.client(), offsets)
         return offsets
@@ -128,6 +131,8 @@ class Job:
     def _between(self) -> None:
         """Called every moment by the waiting main thread, batch or no batch."""
         self._complain_if_nothing_arrives()
+        if self.keeper.release():
+            self.status.write(self.keeper)
         if self.keeper.busy.acquire(blocking=False):
             try:
                 self.keeper.fold_if_due()

@@ -36,24 +36,13 @@ def add_tallies(one: Tallies, other: Mapping[str, Tally]) -> Tallies:
 
 
 @dataclass
-class ViewManager:
-    """Keeps one view: turns the changes of its relations into the change of the view, update by update."""
+class Asking:
+    """What every manager of a view has: sources to ask, each in its snapshot, and a tally of what it asked."""
 
     view: View
     sources: Mapping[str, Source]
     snapshots: Mapping[str, Any]
     tallies: Tallies = field(default_factory=dict)
-
-    def change(self, queue: Queue, starts: Mapping[int, pa.Table]) -> Iterator[pa.Table]:
-        """ΔV_k of every update that the starts belong to, in pieces."""
-        sweep = Sweep(self.view, queue, on_compensated=self._compensated)
-        for occurrence, table in starts.items():
-            yield from drive(sweep.changes_from(occurrence, table), self._ask)
-
-    def whole(self, queue: Queue, number: int) -> Iterator[pa.Table]:
-        """The view as of an update in full, in pieces: view columns, ``_count`` and ``_update``."""
-        sweep = Sweep(self.view, queue, on_compensated=self._compensated)
-        return drive(sweep.whole(number), self._ask)
 
     def _ask(self, ask: Ask) -> Answer:
         answer = self.sources[ask.source].ask(ask, self.snapshots[ask.source])
@@ -65,3 +54,19 @@ class ViewManager:
 
     def _compensated(self, source: str) -> None:
         self.tallies.setdefault(source, Tally()).compensated += 1
+
+
+@dataclass
+class ViewManager(Asking):
+    """Keeps one view by a columnar sweep: turns the changes of its relations into its own change, update by update."""
+
+    def change(self, queue: Queue, starts: Mapping[int, pa.Table]) -> Iterator[pa.Table]:
+        """ΔV_k of every update that the starts belong to, in pieces."""
+        sweep = Sweep(self.view, queue, on_compensated=self._compensated)
+        for occurrence, table in starts.items():
+            yield from drive(sweep.changes_from(occurrence, table), self._ask)
+
+    def whole(self, queue: Queue, number: int) -> Iterator[pa.Table]:
+        """The view as of an update in full, in pieces: view columns, ``_count`` and ``_update``."""
+        sweep = Sweep(self.view, queue, on_compensated=self._compensated)
+        return drive(sweep.whole(number), self._ask)

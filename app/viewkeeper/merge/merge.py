@@ -1,7 +1,7 @@
 """Puts the action lists of a batch together into one warehouse transaction.
 
-Every view manager of the group is complete and has answered for every update of the batch, so the whole batch may be
-applied at once: no action list waits for another.
+Every view manager of the group has answered for every update of the batch, whatever its level, so the whole batch may
+be applied at once: no action list waits for another, and all views agree at the cut.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ def merge(
     positions: Mapping[str, str],
     offsets: Mapping[str, int],
     views: Collection[str],
+    level: str,
 ) -> WarehouseTransaction:
     """The transaction that brings every view to ``last_update``; each (update, row) of a view appears once in it.
 
+    ``level`` is what the views promise of the states in between.
     A change that fits into memory is a list of tables in the order of updates, which may be read again; a larger
     one comes lazily, once, in no order.
     """
@@ -37,7 +39,7 @@ def merge(
         last_update=last_update,
         positions=dict(positions),
         offsets=dict(offsets),
-        level="complete",
+        level=level,
         views=views,
     )
 

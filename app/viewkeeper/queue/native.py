@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic import ValidationError
 
-from viewkeeper.messages import FURTHEST, UpdateMessage
+from viewkeeper.messages import FURTHEST, GlobalPart, UpdateMessage
 
 
 class Unreadable(ValueError):
@@ -23,6 +23,7 @@ class Piece(NamedTuple):
     changes: list[dict[str, Any]]
     part: int = 1
     parts: int = 1
+    part_of: GlobalPart | None = None
 
 
 _SIDES = {"insert": ("after",), "delete": ("before",), "update": ("before", "after")}
@@ -58,7 +59,12 @@ def read_message(value: bytes | None, source: str, relations: Container[str]) ->
         message["changes"],
         message.get("part") or 1,
         message.get("parts") or 1,
+        _part_of(message.get("global_txn")),
     )
+
+
+def _part_of(transaction: dict[str, Any] | None) -> GlobalPart | None:
+    return None if transaction is None else GlobalPart(transaction["id"], frozenset(transaction["sources"]))
 
 
 def claimed_position(value: bytes | None) -> int:

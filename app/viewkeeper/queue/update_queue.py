@@ -198,7 +198,10 @@ def _update(inlet: Inlet, row: _Row, piece: Piece, changes: list[dict[str, Any]]
     if not used:
         return None
     assert piece.txn is not None
-    return _Taken(Update(inlet.source, piece.txn, piece.position, row.topic, row.offset, row.timestamp), used)
+    update = Update(
+        inlet.source, piece.txn, piece.position, row.topic, row.offset, row.timestamp, piece.part_of
+    )  # fmt: skip
+    return _Taken(update, used)
 
 
 def _delivery_order(updates: Sequence[Update]) -> list[int]:

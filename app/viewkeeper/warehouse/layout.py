@@ -2,6 +2,7 @@
 
 <warehouse>/changes/<view>    views/<view>    updates/<group>    cuts/<group>       Delta tables
 <warehouse>/inexact/<view>    the load of the view that is no longer promised to be exact, and why
+<warehouse>/uncompensated/<view>    the load of the view since which it was kept by an algorithm that promises nothing
 <warehouse>/.lock  .id        the job that lives here; a name no other warehouse has
 """
 
@@ -19,10 +20,13 @@ from pathlib import Path
 from viewkeeper.errors import UsageError
 from viewkeeper.warehouse.streams import kind_of, storage
 
+INEXACT, UNCOMPENSATED = "inexact", "uncompensated"
+"""The kinds of marks."""
+
 
 @dataclass(frozen=True)
 class Mark:
-    """Says of one load of a view that it is no longer exact; it means nothing to any other load."""
+    """Says something of one load of a view; it means nothing to any other load."""
 
     load: str
     reason: str
@@ -85,20 +89,20 @@ class Layout:
         with storage(file):
             return file.read_text().strip()
 
-    def mark(self, view: str, mark: Mark) -> None:
-        file = self.root / "inexact" / view
+    def mark(self, view: str, mark: Mark, kind: str = INEXACT) -> None:
+        file = self.root / kind / view
         with storage(file):
             file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, f"{mark.load}\n{mark.reason}")
 
-    def unmark(self, view: str) -> None:
-        file = self.root / "inexact" / view
+    def unmark(self, view: str, kind: str = INEXACT) -> None:
+        file = self.root / kind / view
         with storage(file), suppress(FileNotFoundError):
             file.unlink()
 
-    def marks(self) -> dict[str, Mark]:
+    def marks(self, kind: str = INEXACT) -> dict[str, Mark]:
         """Per view that was marked, the mark, whichever load of the view it means."""
-        folder = self.root / "inexact"
+        folder = self.root / kind
         with storage(folder):
             files = sorted(folder.iterdir()) if folder.is_dir() else []
             return {file.name: _mark(file.read_text()) for file in files if not file.name.startswith(".")}

@@ -6,7 +6,7 @@ V as of k  =  views/<view> at versions[view]  +  Σ changes/<view> with folded[v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from viewkeeper.algebra.bag import COUNT, UPDATE
 from viewkeeper.errors import UsageError, WarehouseError
 from viewkeeper.warehouse.cuts import CUT, UPDATE_SCHEMA, Cut
-from viewkeeper.warehouse.layout import Layout
+from viewkeeper.warehouse.layout import INEXACT, UNCOMPENSATED, Layout
 from viewkeeper.warehouse.log_table import LogTable
 from viewkeeper.warehouse.ordered import in_update_order
 from viewkeeper.warehouse.overlay import overlaid
@@ -101,8 +101,15 @@ class WarehouseReader:
 
         The newest cut decides: a mark means the load it was made for, and is void once a cut names a later one.
         """
+        return self._marked(INEXACT)
+
+    def uncompensated(self) -> Collection[str]:
+        """The views that were kept, at some time since their load, by an algorithm that compensates nothing."""
+        return self._marked(UNCOMPENSATED).keys()
+
+    def _marked(self, kind: str) -> dict[str, str]:
         cut = self.newest()
-        return {view: m.reason for view, m in self.layout.marks().items() if m.load == self._load_id(view, cut)}
+        return {view: m.reason for view, m in self.layout.marks(kind).items() if m.load == self._load_id(view, cut)}
 
     def _load_id(self, view: str, cut: Cut | None) -> str:
         """The name of the view's load, empty if the cut does not hold the view."""

@@ -23,7 +23,7 @@ from viewkeeper.algebra.bag import COUNT, UPDATE
 from viewkeeper.errors import NegativeCount, WarehouseError
 from viewkeeper.warehouse import fault
 from viewkeeper.warehouse.cuts import CUT, CUT_SCHEMA, UPDATE_SCHEMA, Cut, WarehouseTransaction, now
-from viewkeeper.warehouse.layout import Mark
+from viewkeeper.warehouse.layout import INEXACT, UNCOMPENSATED, Mark
 from viewkeeper.warehouse.log_table import LogTable
 from viewkeeper.warehouse.reader import KEEP, WarehouseReader, summed
 from viewkeeper.warehouse.view_table import Fold, load_of
@@ -109,9 +109,10 @@ class Warehouse(WarehouseReader):
 
     def _clear_older_marks(self) -> None:
         """Removes the marks that mean earlier loads of their views."""
-        valid = self.inexact()
-        for view in self.layout.marks().keys() - valid.keys():
-            self.layout.unmark(view)
+        for kind in (INEXACT, UNCOMPENSATED):
+            valid = self._marked(kind)
+            for view in self.layout.marks(kind).keys() - valid.keys():
+                self.layout.unmark(view, kind)
 
     # ---- load, commit, fold ----------------------------------------------------------------------------
 
@@ -260,6 +261,12 @@ class Warehouse(WarehouseReader):
         """Notes that exactness is no longer promised for the view, until it is loaded again; the first reason stays."""
         if view not in self.inexact():
             self.layout.mark(view, Mark(self._load_id(view, self.newest()), reason))
+
+    def mark_uncompensated(self, view: str) -> None:
+        """Notes that the view is kept by an algorithm that compensates nothing; a later load is not concerned."""
+        if view not in self.uncompensated():
+            mark = Mark(self._load_id(view, self.newest()), "nothing is compensated")
+            self.layout.mark(view, mark, UNCOMPENSATED)
 
     def compact(self) -> None:
         """Puts small files together where enough have gathered; mostly free, so call it after every cut."""

@@ -1,0 +1,73 @@
+"""How a view is kept: by which algorithm, with which options, and what level that promises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from viewkeeper.algebra.tiny import TinyView
+from viewkeeper.algorithms.protocol import Algorithm
+from viewkeeper.algorithms.registry import ALGORITHMS, Assumption, Entry, Scenario
+from viewkeeper.consistency.levels import Level
+
+SWEEP = "sweep"
+"""The default: columnar, a batch at a time, complete."""
+
+REFRESH = "refresh"
+"""Recomputed now and then, in columns as well."""
+
+CONVERGENT = "convergent"
+"""Compensates nothing, so what it leaves in the view may be wrong for ever."""
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """A view's algorithm and its options; ``every`` tells when a refresh is due: so many updates, or so much time."""
+
+    algorithm: str = SWEEP
+    options: Mapping[str, int | bool] = field(default_factory=dict)
+    every: int | timedelta | None = None
+
+    @property
+    def entry(self) -> Entry | None:
+        """What the registry says of it; the columnar sweep is not in there."""
+        return None if self.algorithm == SWEEP else ALGORITHMS[self.algorithm]
+
+    @property
+    def level(self) -> Level:
+        """The level that every history of the sources reaches.
+
+        A transaction of a source may change many rows, so it is the promise for such transactions that counts.
+        """
+        if self.entry is None:
+            return Level.COMPLETE
+        return self.entry.promise.get(Scenario.LOCAL, Level.INCONSISTENT)
+
+    @property
+    def spans_sources(self) -> bool:
+        """Whether it promises to show a transaction over several sources as one."""
+        promise = {} if self.entry is None else self.entry.promise
+        return promise.get(Scenario.GLOBAL, Level.INCONSISTENT) >= Level.STRONG
+
+    @property
+    def assumes(self) -> tuple[Assumption, ...]:
+        """What must hold for a view that is kept like this."""
+        if self.entry is None:
+            return ()
+        # To delete by key, the conventional algorithm needs the keys that Strobe does.
+        return self.entry.assumes + (ALGORITHMS["strobe"].assumes if self.options.get("keyed") else ())
+
+    def problems(self, tiny: TinyView) -> list[tuple[str, str]]:
+        """(what is wrong, what to do) for each assumption that a view breaks."""
+        return [(broken, a.what_to_do(tiny)) for a in self.assumes if (broken := a.broken(tiny)) is not None]
+
+    def make(self, tiny: TinyView) -> Algorithm:
+        """A new instance of the algorithm, for a view that reflects every update so far."""
+        assert self.entry is not None, "the columnar sweep has its own manager"
+        return self.entry.make(tiny, **self.options)
+
+
+def weakest(keeping: Mapping[str, Keeping]) -> Level:
+    """The level of a whole group of views."""
+    return min((each.level for each in keeping.values()), default=Level.COMPLETE)

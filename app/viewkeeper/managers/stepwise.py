@@ -1,0 +1,175 @@
+"""The manager of a view whose algorithm handles one update at a time: everything in ``algorithms.registry``.
+
+A batch goes through the algorithm in runs. The updates of a run are delivered in order; then its questions are
+answered in the order in which they were asked, all as of the run's last update (``frozen_state``); then it is flushed.
+So nothing is under way when a run ends, nothing is carried from one batch to the next, and a crash is just the batch
+done again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+
+from viewkeeper.algebra.bag import COUNT, UPDATE, consolidate
+from viewkeeper.algebra.tiny import Name, TinyView, plain
+from viewkeeper.algebra.types import Catalog
+from viewkeeper.algorithms.protocol import Algorithm, Compensation, Install, Op, Update
+from viewkeeper.algorithms.runner import Asked, Emitted, Runner
+from viewkeeper.algorithms.sweep import Queue, Sweep
+from viewkeeper.managers.contents import Labelled, Stored, signed_rows
+from viewkeeper.managers.frozen_state import FrozenState
+from viewkeeper.managers.keeping import Keeping
+from viewkeeper.managers.manager import Asking
+from viewkeeper.messages import Update as Received
+
+log = logging.getLogger("viewkeeper")
+
+RUN = 50
+"""Changed rows that are delivered before the first answer. All of them are concurrent to the algorithm, and what the
+papers do about concurrent updates costs the square of their number."""
+
+
+@dataclass
+class StepwiseManager(Asking):
+    """Keeps one view by an algorithm of the registry; ``stored`` gives the view as of the last cut."""
+
+    keeping: Keeping = field(kw_only=True)
+    catalog: Catalog = field(kw_only=True)
+    stored: Stored = field(kw_only=True)
+    run: int = field(kw_only=True)  # changed rows that the algorithm receives at a time
+
+    @cached_property
+    def tiny(self) -> TinyView:
+        """The view over rows that hold just the columns it uses, so that nothing else counts as a change."""
+        used: dict[Name, set[str]] = {name: set() for name in self.view.relations}
+        for o in self.view.occurrences:
+            used[(o.source, o.relation)].update(c.name for c in o.columns)
+        keys = {name: self.catalog[name].key for name in used}
+        return TinyView(self.view, {name: tuple(sorted(columns)) for name, columns in used.items()}, keys)
+
+    def change(self, queue: Queue, received: Sequence[Received], first: int) -> Iterator[pa.Table]:
+        """The view's change under these updates, numbered from ``first`` on.
+
+        An action list is stored under the largest number that the view reflects by then, so labels never go back. It
+        is one of this batch in any case: states of earlier cuts stay as they were published.
+        """
+        labelled: list[Labelled] = []
+        for run in runs(self.updates(queue, received, first), self.run):
+            label = run[0].number
+            for install in self._installs(queue, run):
+                label = max(label, *install.updates) if install.updates else label
+                labelled.append(Labelled(label, install))
+        yield signed_rows(self.view, labelled, self.stored)
+
+    def updates(self, queue: Queue, received: Sequence[Received], first: int) -> list[Update]:
+        """The batch as the algorithm receives it: every update, also one that the view cannot see."""
+        ops = self._ops(queue)
+        parts = self._global_parts(received)
+        updates = []
+        for number, r in enumerate(received, first):
+            txn, sources = _transaction(r, parts)
+            updates.append(Update(number, r.source, txn, tuple(ops.get(number, ())), sources))
+        return updates
+
+    def _ops(self, queue: Queue) -> dict[int, list[Op]]:
+        """What each update did in all, deletions first; the steps in between were seen by nobody outside it."""
+        ops: dict[int, list[Op]] = {}
+        for name, columns in self.tiny.columns.items():
+            if (changes := queue.changes.get(name)) is None:
+                continue
+            table = consolidate(changes.select([*columns, COUNT, UPDATE]))
+            values = [table[column].to_pylist() for column in table.column_names]
+            for *row, count, number in zip(*values, strict=True):
+                op = Op(name[1], plain(row), 1 if count > 0 else -1)
+                ops.setdefault(number, []).extend([op] * abs(count))
+        return {number: sorted(each, key=lambda op: op.count) for number, each in ops.items()}
+
+    def _installs(self, queue: Queue, run: Sequence[Update]) -> Iterator[Install]:
+        """Action lists in the order in which the algorithm emits them; afterwards the view reflects the whole run."""
+        runner = Runner(self._algorithm())
+        sweep = Sweep(self.view, queue, on_compensated=self._compensated)
+        state = FrozenState(self.tiny, sweep, run[-1].number, self._ask)
+        unreflected = {update.number for update in run}
+        for install in _driven(runner, state, run):
+            unreflected -= install.updates
+            yield install
+        assert runner.idle and not unreflected, f"{self.keeping.algorithm} left updates {sorted(unreflected)} behind"
+
+    def _algorithm(self) -> Algorithm:
+        algorithm = self.keeping.make(self.tiny)
+        algorithm.on_compensation = self._algorithm_compensated
+        return algorithm
+
+    def _algorithm_compensated(self, compensation: Compensation) -> None:
+        self._compensated(self.view.occurrences[compensation.occurrence].source)
+
+    def _global_parts(self, received: Sequence[Received]) -> dict[str, frozenset[str]]:
+        """By id the global transactions that are here with all their parts: the sources that have one.
+
+        A batch cannot wait for a part that is not in it, so the parts of other global transactions count as
+        transactions of their own.
+        """
+        wanted: dict[str, frozenset[str]] = {}
+        arrived: dict[str, set[str]] = {}
+        for r in received:
+            if r.part_of is not None:
+                wanted[r.part_of.id] = r.part_of.sources & self.sources.keys()
+                arrived.setdefault(r.part_of.id, set()).add(r.source)
+        for id, sources in wanted.items():
+            if self.keeping.spans_sources and (missing := sources - arrived[id]):
+                log.warning("view %s shows transaction %s without its part of %s, which did not come with it",
+                            self.view.name, id, ", ".join(sorted(missing)))  # fmt: skip
+        return {id: sources for id, sources in wanted.items() if sources <= arrived[id] and len(sources) > 1}
+
+
+def _transaction(received: Received, parts: Mapping[str, frozenset[str]]) -> tuple[str, frozenset[str]]:
+    """The transaction that an update is, or the one of these global ones that it is a part of, with its sources."""
+    if received.part_of is None or received.part_of.id not in parts:
+        return received.txn, frozenset()
+    return received.part_of.id, parts[received.part_of.id]
+
+
+def _driven(runner: Runner, state: FrozenState, run: Sequence[Update]) -> Iterator[Install]:
+    """Delivers a run, then answers until nothing is asked any more, not even by a flush."""
+    asked: list[Asked] = []
+    for update in run:
+        yield from _sorted(runner.receive(update), asked)
+    while True:
+        while asked:
+            # The answers do not depend on each other, so all that are asked for now are found together.
+            questions, asked = asked, []
+            answers = state.answers([question.query for question in questions])
+            for question, answer in zip(questions, answers, strict=True):
+                yield from _sorted(runner.answer(question.id, answer), asked)
+        yield from _sorted(runner.flush(), asked)
+        if not asked:
+            return
+
+
+def _sorted(emitted: Iterable[Emitted], asked: list[Asked]) -> Iterator[Install]:
+    """Puts questions aside and lets action lists through."""
+    for item in emitted:
+        if isinstance(item, Asked):
+            asked.append(item)
+        else:
+            yield item
+
+
+def runs(updates: Sequence[Update], size: int) -> Iterator[Sequence[Update]]:
+    """The updates in runs of about ``size`` changed rows; a global transaction is in one run with all its parts."""
+    begin = rows = 0
+    missing: dict[str, set[str]] = {}
+    for end, update in enumerate(updates, 1):
+        rows += max(1, len(update.ops))
+        if update.parts:
+            missing.setdefault(update.txn, set(update.parts)).discard(update.source)
+        if rows >= size and not any(missing.values()):
+            yield updates[begin:end]
+            begin, rows = end, 0
+    if begin < len(updates):
+        yield updates[begin:]
