@@ -2,9 +2,10 @@
 # make test    all tests
 # make check   format, lint, types, import layers, fast tests
 # make bench   the benchmark table            make schemas   write schemas/ anew
+# make lab-table   measure every algorithm and write docs/ anew (some minutes)
 # make setup   what the others need; does nothing twice           make clean   removes all of it
 .DELETE_ON_ERROR:
-.PHONY: setup tools demo test check bench schemas clean
+.PHONY: setup tools demo test check bench schemas lab-table clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,7 +17,7 @@ demo: setup
 	@$(BIN)/viewkeeper demo
 
 test: setup
-	$(BIN)/pytest tests
+	VIEWKEEPER_TESTS=thorough $(BIN)/pytest -n 2 --dist worksteal tests
 
 check: setup
 	$(BIN)/ruff format --check app tests
@@ -30,6 +31,9 @@ bench: setup
 
 schemas: setup
 	$(BIN)/python -m viewkeeper.schemas schemas
+
+lab-table: setup
+	@$(BIN)/viewkeeper lab table --histories 2000 --seed 7 --html docs --csv docs/laboratory.csv
 
 clean:
 	rm -rf .venv build demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -7,6 +7,7 @@ from math import factorial
 
 import pytest
 
+from tests.scale import scaled
 from viewkeeper.algebra.tiny import Part
 from viewkeeper.algorithms.c_strobe import CompleteStrobe, CompleteTransactionStrobe, Held
 from viewkeeper.algorithms.protocol import Insert, KeyDelete, Process
@@ -276,12 +277,12 @@ def test_no_update_of_a_random_history_takes_more_messages_than_the_bound() -> N
 
 @pytest.mark.parametrize(("name", "scenario"), COMPLETE)
 def test_oracle_complete_strobes_reach_their_level_on_random_histories(name: str, scenario: Scenario) -> None:
-    reaches_promise(name, scenario, range(300))
+    reaches_promise(name, scenario, range(scaled(40, 300)))
 
 
 @pytest.mark.parametrize("name", ["c_strobe", "c_t_strobe"])
 def test_oracle_complete_strobes_show_every_state_in_all_interleavings(name: str) -> None:
-    for seed in range(12):
+    for seed in range(scaled(3, 12)):
         load = random_workload(random.Random(seed), Shape(updates=3, values=2))
         for world, events in every_interleaving(lambda load=load: World(load, ALGORITHMS[name].make)):
             assert judged(world).level is Level.COMPLETE, (seed, events)

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.scale import scaled
 from viewkeeper.algorithms.eca import Eca
 from viewkeeper.algorithms.registry import ALGORITHMS, Scenario
 from viewkeeper.consistency.levels import Level
@@ -120,12 +121,12 @@ def test_a_view_over_several_sources_is_refused() -> None:
 
 @pytest.mark.parametrize("scenario", ALGORITHMS["eca"].promise)
 def test_oracle_eca_is_strongly_consistent_on_random_histories(scenario: Scenario) -> None:
-    reaches_promise("eca", scenario, range(300))
+    reaches_promise("eca", scenario, range(scaled(40, 300)))
 
 
 @pytest.mark.parametrize("scenario", ALGORITHMS["eca"].promise)
 def test_oracle_eca_is_strongly_consistent_in_all_interleavings(scenario: Scenario) -> None:
-    for seed in range(12):
+    for seed in range(scaled(3, 12)):
         shape = Shape(sources=1, updates=3, values=2, keyed=False, scenario=scenario, repeated=seed % 3 == 0)
         load = random_workload(random.Random(seed), shape)
         for world, events in every_interleaving(lambda load=load: World(load, Eca)):

@@ -16,6 +16,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scale import scaled
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue, Sweep, drive
 from viewkeeper.integrator.integrator import number
@@ -158,7 +159,7 @@ class Play:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(30, 150), deadline=None)
 def test_oracle_redelivery_crashes_and_views_added_late(seed: int) -> None:
     play = Play(seed)
     queue = play.queue()

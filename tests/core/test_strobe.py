@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.scale import scaled
 from viewkeeper.algorithms.g_strobe import GlobalStrobe
 from viewkeeper.algorithms.keys import Deleted, Keys
 from viewkeeper.algorithms.protocol import KeyDelete
@@ -297,12 +298,12 @@ def test_keys_of_several_columns_are_taken_in_the_order_of_the_key() -> None:
 
 @pytest.mark.parametrize(("name", "scenario"), STROBES)
 def test_oracle_each_strobe_reaches_its_level_on_random_histories(name: str, scenario: Scenario) -> None:
-    reaches_promise(name, scenario, range(300))
+    reaches_promise(name, scenario, range(scaled(40, 300)))
 
 
 @pytest.mark.parametrize(("name", "scenario"), [case for case in STROBES if case[1] is Scenario.SINGLE])
 def test_oracle_each_strobe_reaches_its_level_in_all_interleavings(name: str, scenario: Scenario) -> None:
-    for seed in range(12):
+    for seed in range(scaled(3, 12)):
         load = random_workload(random.Random(seed), Shape(updates=3, values=2, scenario=scenario))
         for world, events in every_interleaving(lambda load=load: World(load, ALGORITHMS[name].make)):
             assert judged(world).reaches(ALGORITHMS[name].promise[scenario]), (seed, events)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scale import scaled
 from viewkeeper.algebra.sql import parse_view
 from viewkeeper.algorithms.sweep import Queue, Sweep, drive
 from viewkeeper.messages import Answer, Ask
@@ -148,12 +149,12 @@ def check_random_history(seed: int, points: int) -> None:
 
 @pytest.mark.parametrize("block", range(4))
 def test_oracle_random_histories_with_arbitrary_snapshots(block: int) -> None:
-    for seed in range(block * 150, (block + 1) * 150):
+    for seed in range(block, scaled(160, 600), 4):
         check_random_history(seed, points=200_000)
 
 
 @given(st.integers(1_000_000, 2_000_000), st.integers(1, 7))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(30, 150), deadline=None)
 def test_oracle_any_slice_size_gives_the_same_change(seed: int, points: int) -> None:
     check_random_history(seed, points)
 
