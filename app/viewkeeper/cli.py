@@ -10,6 +10,7 @@ import argparse
 import importlib
 import logging
 import os
+import re
 import select
 import sys
 import textwrap
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from viewkeeper.commands.lab import arguments as lab
 from viewkeeper.errors import Problem, UsageError, ViewkeeperError
 
 INTERRUPTED = 130
@@ -132,7 +134,20 @@ def _read(p: argparse.ArgumentParser) -> None:
 
 def _verify(p: argparse.ArgumentParser) -> None:
     _conf(p)
+    # VIEW may be left out and so may LEVEL: said in this order, neither is taken for the other.
+    p.usage = "viewkeeper verify [-h] CONF [VIEW] [--level [LEVEL]] [--since K]"
     p.add_argument("view", metavar="VIEW", nargs="?", help="only this view (default: all)")
+    p.add_argument(
+        "--level",
+        metavar="LEVEL",
+        nargs="?",
+        const="",
+        type=_level,
+        help="judge every state since the load: was it complete, complete-N (such as complete-10), strong, weak or "
+        "convergent? Without LEVEL: say which. Recomputes the view for each update, from the messages that the topics "
+        "still hold; it costs history × data, and is meant for small data and tests",
+    )
+    p.add_argument("--since", metavar="K", type=_count, help="with --level: judge from update K on")
 
 
 def _demo(p: argparse.ArgumentParser) -> None:
@@ -145,6 +160,15 @@ def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"must be a whole number from 0, not {text!r}")
     return int(text)
+
+
+def _level(text: str) -> str:
+    """A level of consistency; empty means the highest there is."""
+    if not re.fullmatch(r"(complete(-[1-9][0-9]{0,8})?|strong|weak|convergent)?", text):
+        raise argparse.ArgumentTypeError(
+            f"must be complete, complete-N (such as complete-10), strong, weak or convergent, not {text!r}"
+        )
+    return text
 
 
 COMMANDS = (
@@ -234,9 +258,20 @@ COMMANDS = (
         "verify",
         "recompute at a frozen cut and compare",
         "Recomputes each view from its sources, as of one update, and compares it with the warehouse "
-        "row by row. Exits 1 and prints the differing rows if they differ.",
+        "row by row. Exits 1 and prints the differing rows if they differ. With --level it judges all "
+        "states that the warehouse went through instead, of each view and of all views together, and "
+        "exits 1 if the level is not reached.",
         "viewkeeper verify conf/demo.yaml order_overview",
         _verify,
+    ),
+    _Command(
+        "lab",
+        "the algorithms in simulation: level reached, questions per update",
+        "Runs the algorithms of the papers under an adversarial scheduler and judges what their views "
+        "showed: one history step by step (run, replay), the smallest one that breaks a level (anomaly), "
+        "or all algorithms measured against their promises (table).",
+        "viewkeeper lab anomaly convergent",
+        lab.add,
     ),
 )
 
