@@ -222,10 +222,7 @@ def _every(value: Any) -> int | timedelta:
 
 AtLeastOne = Annotated[int, PlainValidator(_at_least_one)]
 
-OPTIONS: dict[str, frozenset[str]] = {
-    "sweep": frozenset(),
-    **{name: frozenset(entry.options) for name, entry in ALGORITHMS.items()},
-}
+OPTIONS = {name: frozenset(entry.options) for name, entry in ALGORITHMS.items()}
 """Every algorithm that a view may name, and the options it has."""
 
 ANY_OPTION = frozenset[str]().union(*OPTIONS.values())

@@ -170,7 +170,7 @@ def test_an_unknown_algorithm_is_refused_with_the_nearest_one(tmp_path: Path, na
 def test_an_algorithm_like_no_other_gets_the_list_of_all(tmp_path: Path) -> None:
     (found,) = problems(tmp_path, with_view("algorithm: xyz"))
     assert found.startswith("views.orders.algorithm: there is no algorithm xyz; use one of ")
-    assert {"sweep", *ALGORITHMS} == set(found.partition("use one of ")[2].split(", "))
+    assert set(ALGORITHMS) == set(found.partition("use one of ")[2].split(", "))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

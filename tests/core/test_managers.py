@@ -45,7 +45,7 @@ KINDS = [
     Keeping("sweep_sequential", {"parallel": True}),
     Keeping("sweep_sequential", {"pipeline": 3}),
     Keeping("complete_n", {"complete_n": 3}),
-    *(Keeping(name) for name in ALGORITHMS if name not in ("sweep_sequential", "complete_n")),
+    *(Keeping(name) for name in ALGORITHMS if name not in ("sweep", "sweep_sequential", "complete_n")),
 ]
 
 

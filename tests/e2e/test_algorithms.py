@@ -59,7 +59,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "complete_n": {"complete_n": 4},
     "sweep_sequential": {"parallel": True, "pipeline": 3},
 }
-VIEWS = {name: ONE_SOURCE if name == "eca" else CHAIN for name in ("sweep", *ALGORITHMS)}
+VIEWS = {name: ONE_SOURCE if name == "eca" else CHAIN for name in ALGORITHMS}
 KEPT_BY = {name: {"algorithm": name, **OPTIONS.get(name, {})} for name in VIEWS}
 
 

@@ -24,6 +24,9 @@ from viewkeeper.consistency.levels import Level
 
 Options = Mapping[str, int | bool]
 
+SWEEP = "sweep"
+"""The default algorithm: columnar, a batch at a time."""
+
 
 class Scenario(StrEnum):
     """What a transaction may span (strobe-1996, section 3.1)."""
@@ -50,7 +53,7 @@ class Entry:
     """An algorithm. ``promise`` is its level per scenario, where it promises anything."""
 
     name: str
-    make: Callable[..., Algorithm]
+    make: Callable[..., Algorithm] | None  # None: it does not handle one update at a time, and has drivers of its own
     paper: str
     promise: Mapping[Scenario, Level]
     options: Mapping[str, type] = field(default_factory=dict)
@@ -79,6 +82,7 @@ _ONE_SOURCE = Assumption(
 ALGORITHMS: dict[str, Entry] = {
     entry.name: entry
     for entry in (
+        Entry(SWEEP, None, "sweep-1997, Figures 3 and 4, batched and as of positions", _COMPLETE),
         Entry(
             "sweep_sequential",
             SequentialSweep,
@@ -135,4 +139,3 @@ ALGORITHMS: dict[str, Entry] = {
         Entry("eca", Eca, "sweep-1997, section 3 (ECA)", _STRONG, assumes=(_ONE_SOURCE,)),
     )
 }
-"""The algorithms that handle one update at a time; ``sweep``, the default, is columnar and has its own drivers."""

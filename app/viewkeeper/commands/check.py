@@ -11,13 +11,14 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from viewkeeper.algebra.types import Catalog, Relation
 from viewkeeper.algebra.view import View
+from viewkeeper.algorithms.registry import SWEEP
 from viewkeeper.commands.kafka import unreachable
 from viewkeeper.config import Config, load_config
 from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import KafkaError, Problem, UserError, ViewkeeperError
 from viewkeeper.job.assembly import keeping_of, make_source, parse_views
 from viewkeeper.job.patience import FIRST_START, patiently
-from viewkeeper.managers.keeping import SWEEP, Keeping
+from viewkeeper.managers.keeping import Keeping
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 from viewkeeper.algebra.expressions import ColumnRef, Expr, conjuncts
 from viewkeeper.algebra.render import identifier, render
 from viewkeeper.algebra.view import Hop, Occurrence, View
+from viewkeeper.algorithms.registry import SWEEP
 from viewkeeper.commands.names import require_view
 from viewkeeper.config import load_config
 from viewkeeper.consistency.levels import Level
 from viewkeeper.job.assembly import assemble
-from viewkeeper.managers.keeping import REFRESH, SWEEP, Keeping
+from viewkeeper.managers.keeping import REFRESH, Keeping
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,11 +8,8 @@ from datetime import timedelta
 
 from viewkeeper.algebra.tiny import TinyView
 from viewkeeper.algorithms.protocol import Algorithm
-from viewkeeper.algorithms.registry import ALGORITHMS, Assumption, Entry, Scenario
+from viewkeeper.algorithms.registry import ALGORITHMS, SWEEP, Assumption, Entry, Scenario
 from viewkeeper.consistency.levels import Level
-
-SWEEP = "sweep"
-"""The default: columnar, a batch at a time, complete."""
 
 REFRESH = "refresh"
 """Recomputed now and then, in columns as well."""
@@ -30,9 +27,9 @@ class Keeping:
     every: int | timedelta | None = None
 
     @property
-    def entry(self) -> Entry | None:
-        """What the registry says of it; the columnar sweep is not in there."""
-        return None if self.algorithm == SWEEP else ALGORITHMS[self.algorithm]
+    def entry(self) -> Entry:
+        """What the registry says of it."""
+        return ALGORITHMS[self.algorithm]
 
     @property
     def level(self) -> Level:
@@ -40,21 +37,16 @@ class Keeping:
 
         A transaction of a source may change many rows, so it is the promise for such transactions that counts.
         """
-        if self.entry is None:
-            return Level.COMPLETE
         return self.entry.promise.get(Scenario.LOCAL, Level.INCONSISTENT)
 
     @property
     def spans_sources(self) -> bool:
         """Whether it promises to show a transaction over several sources as one."""
-        promise = {} if self.entry is None else self.entry.promise
-        return promise.get(Scenario.GLOBAL, Level.INCONSISTENT) >= Level.STRONG
+        return self.entry.promise.get(Scenario.GLOBAL, Level.INCONSISTENT) >= Level.STRONG
 
     @property
     def assumes(self) -> tuple[Assumption, ...]:
         """What must hold for a view that is kept like this."""
-        if self.entry is None:
-            return ()
         # To delete by key, the conventional algorithm needs the keys that Strobe does.
         return self.entry.assumes + (ALGORITHMS["strobe"].assumes if self.options.get("keyed") else ())
 
@@ -64,7 +56,7 @@ class Keeping:
 
     def make(self, tiny: TinyView) -> Algorithm:
         """A new instance of the algorithm, for a view that reflects every update so far."""
-        assert self.entry is not None, "the columnar sweep has its own manager"
+        assert self.entry.make is not None, f"{self.algorithm} has a manager of its own"
         return self.entry.make(tiny, **self.options)
 
 

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from viewkeeper.algebra.bag import COUNT, UPDATE
 from viewkeeper.algebra.types import Catalog
 from viewkeeper.algebra.view import View
+from viewkeeper.algorithms.registry import SWEEP
 from viewkeeper.algorithms.sweep import Queue
 from viewkeeper.managers.contents import Stored
-from viewkeeper.managers.keeping import REFRESH, SWEEP, Keeping
+from viewkeeper.managers.keeping import REFRESH, Keeping
 from viewkeeper.managers.manager import Tallies, ViewManager
 from viewkeeper.managers.sources import Source
 from viewkeeper.managers.stages import Pieces

@@ -10,10 +10,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from viewkeeper.algorithms.registry import Scenario
+from viewkeeper.algorithms.registry import SWEEP, Scenario
 from viewkeeper.consistency.levels import Level
 from viewkeeper.simulator.history import Event, History, Workload
-from viewkeeper.simulator.laboratory import COLUMNAR, AnyWorld, Oracles, Subject, fits, fitting, judged, make, replayed
+from viewkeeper.simulator.laboratory import AnyWorld, Oracles, Subject, fits, fitting, judged, make, replayed
 from viewkeeper.simulator.schedule import every_interleaving, run_randomly
 from viewkeeper.simulator.shrink import shrink
 from viewkeeper.simulator.smallest import SIZES, Size, small_workloads
@@ -88,7 +88,7 @@ def possible(subject: Subject, scenario: Scenario, relations: int) -> Shape | No
 def systematic(result: Search, budget: int) -> Iterator[tuple[AnyWorld, History]]:
     """Every interleaving of every small workload, until the budget of histories is spent; ``result`` keeps count."""
     subject = result.subject
-    if subject.name == COLUMNAR:
+    if subject.name == SWEEP:
         return  # its world has too many orders to try them all, even of the smallest workloads
     for size in SIZES:
         shape = possible(subject, result.scenario, size.relations)

@@ -12,7 +12,6 @@ from functools import cache
 
 from viewkeeper.algebra.tiny import Bag, Name, Row, add, recompute
 from viewkeeper.algorithms.registry import ALGORITHMS, Entry, Options, Scenario
-from viewkeeper.algorithms.sweep_sequential import SequentialSweep
 from viewkeeper.consistency.history import Vector
 from viewkeeper.consistency.judge import judge
 from viewkeeper.consistency.levels import Judgement, Level
@@ -28,20 +27,6 @@ JUDGED = 5_000
 """Source states that a judgement in the laboratory looks at before it stays undecided."""
 
 AnyWorld = World | TaggedWorld
-
-COLUMNAR = "sweep"
-"""The default algorithm: it does not handle one update at a time, and lives in a world of its own."""
-
-ENTRIES: Mapping[str, Entry] = {
-    COLUMNAR: Entry(
-        COLUMNAR,
-        SequentialSweep,
-        "sweep-1997, Figures 3 and 4, batched and as of positions",
-        {Scenario.SINGLE: Level.COMPLETE, Scenario.LOCAL: Level.COMPLETE, Scenario.GLOBAL: Level.WEAK},
-    ),
-    **ALGORITHMS,
-}
-"""Every algorithm that can be tried, by name."""
 
 VARIANTS: Mapping[str, tuple[Options, ...]] = {
     "sweep_sequential": ({}, {"parallel": True}, {"pipeline": 3}),
@@ -69,7 +54,7 @@ class Subject:
 
     @property
     def entry(self) -> Entry:
-        return ENTRIES[self.name]
+        return ALGORITHMS[self.name]
 
     @property
     def run_length(self) -> int | None:
@@ -89,7 +74,7 @@ class Subject:
 
 def subjects() -> tuple[Subject, ...]:
     """Every algorithm under every option that is worth a line of its own."""
-    return tuple(Subject.of(name, options) for name in ENTRIES for options in VARIANTS.get(name, ({},)))
+    return tuple(Subject.of(name, options) for name in ALGORITHMS for options in VARIANTS.get(name, ({},)))
 
 
 def level_named(name: str) -> Level | None:
@@ -99,10 +84,10 @@ def level_named(name: str) -> Level | None:
 
 def make(name: str, workload: Workload, options: Options) -> AnyWorld:
     """A new world for a workload, kept by that algorithm: the one place that knows who lives in which."""
-    if name == COLUMNAR:
+    made = ALGORITHMS[name].make
+    if made is None:
         return TaggedWorld(workload)
-    entry = ENTRIES[name]
-    return World(workload, lambda tiny: entry.make(tiny, **options))
+    return World(workload, lambda tiny: made(tiny, **options))
 
 
 def replayed(history: History) -> AnyWorld:
@@ -134,7 +119,7 @@ def fits(subject: Subject, shape: Shape) -> bool:
 
 @cache
 def _keeps(name: str, outline: Shape) -> bool:
-    return not ENTRIES[name].problems(random_workload(random.Random(0), outline).tiny)
+    return not ALGORITHMS[name].problems(random_workload(random.Random(0), outline).tiny)
 
 
 class Oracle:

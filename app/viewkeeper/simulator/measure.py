@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from math import ceil
 
 from viewkeeper.algorithms.protocol import Install
-from viewkeeper.algorithms.registry import Scenario
+from viewkeeper.algorithms.registry import SWEEP, Scenario
 from viewkeeper.consistency.levels import Level
 from viewkeeper.simulator.anomaly import Search, possible, systematic
 from viewkeeper.simulator.files import dumps
 from viewkeeper.simulator.history import History, Workload
 from viewkeeper.simulator.laboratory import (
-    COLUMNAR,
     AnyWorld,
     Oracle,
     Oracles,
@@ -99,7 +98,7 @@ def worst_update(subject: Subject, world: AnyWorld) -> int:
 
     Where several updates are handled at once but installed one by one, the average of the history stands for it.
     """
-    if subject.name in (COLUMNAR, "convergent") or subject.options.get("pipeline", 1) > 1:
+    if subject.name in (SWEEP, "convergent") or subject.options.get("pipeline", 1) > 1:
         return ceil(world.costs.questions / len(world.order)) if world.order else 0
     worst = asked = 0
     for happened in world.log:

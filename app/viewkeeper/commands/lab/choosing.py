@@ -5,26 +5,26 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from viewkeeper.algorithms.registry import Options, Scenario
+from viewkeeper.algorithms.registry import ALGORITHMS, Options, Scenario
 from viewkeeper.commands.lab.arguments import LEVELS
 from viewkeeper.config_problems import nearest
 from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import UsageError
 from viewkeeper.simulator.history import History
-from viewkeeper.simulator.laboratory import ENTRIES, Subject, fits, level_named
+from viewkeeper.simulator.laboratory import Subject, fits, level_named
 from viewkeeper.simulator.workload import Shape
 
 
 def chosen_subject(place: str, name: str, options: Iterable[str]) -> Subject:
     """The algorithm of that name with these options (``name=value``); raises UsageError."""
-    if name not in ENTRIES:
-        raise UsageError.at(place, f"there is no algorithm {name}", nearest(name, ENTRIES))
+    if name not in ALGORITHMS:
+        raise UsageError.at(place, f"there is no algorithm {name}", nearest(name, ALGORITHMS))
     return Subject.of(name, dict(_option(place, name, option) for option in options))
 
 
 def _option(place: str, algorithm: str, text: str) -> tuple[str, int | bool]:
     name, _, value = text.partition("=")
-    known = ENTRIES[algorithm].options
+    known = ALGORITHMS[algorithm].options
     if name not in known:
         remedy = nearest(name, known) or f"{algorithm} has no options"
         raise UsageError.at(place, f"{algorithm} has no option {name}", remedy)
@@ -69,9 +69,9 @@ def _remedy(subject: Subject, shape: Shape) -> str:
 
 def checked_history(place: str, history: History) -> Subject:
     """The algorithm of a saved history; raises UsageError if it is not known or cannot keep the view."""
-    if history.algorithm not in ENTRIES:
+    if history.algorithm not in ALGORITHMS:
         what = f"there is no algorithm {history.algorithm}"
-        raise UsageError.at(f"{place}: algorithm", what, nearest(history.algorithm, ENTRIES))
+        raise UsageError.at(f"{place}: algorithm", what, nearest(history.algorithm, ALGORITHMS))
     _check_options(f"{place}: options", history.algorithm, history.options)
     subject = Subject.of(history.algorithm, history.options)
     for what, remedy in subject.entry.problems(history.workload.tiny):
@@ -80,7 +80,7 @@ def checked_history(place: str, history: History) -> Subject:
 
 
 def _check_options(place: str, algorithm: str, options: Options) -> None:
-    known = ENTRIES[algorithm].options
+    known = ALGORITHMS[algorithm].options
     for name, value in options.items():
         if name not in known:
             raise UsageError.at(place, f"{algorithm} has no option {name}", nearest(name, known))
