@@ -26,7 +26,7 @@ INTERRUPTED = 130
 _EXIT_CODES = """\
 exit codes:
   0  done
-  1  verify found a difference
+  1  verify found a difference, lab table a broken promise
   2  you must change something: the configuration, a view's SQL, the arguments
   3  the world must change: a source, Kafka, the warehouse or a message cannot be used
 """
