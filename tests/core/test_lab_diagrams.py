@@ -81,7 +81,7 @@ def test_every_history_can_be_drawn_with_faults_and_all(subject: Subject) -> Non
         shape = fitting(subject, Shape(3, 3, 6, Scenario.LOCAL if seed % 2 else Scenario.SINGLE))
         assert shape is not None
         world = make(subject.name, random_workload(rng, shape), subject.options)
-        run_randomly(world, rng, Faults(0.1, 0.1))
+        run_randomly(world, rng, Faults(0.1, 0.1, 0.1))
         steps, sources = told(world), world.workload.sources
         assert max(len(str(line)) for line in draw(steps, sources)) <= 100, f"seed {seed}"
         ElementTree.fromstring(draw_svg(steps, sources, f"{subject} <&>"))

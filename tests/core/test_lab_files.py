@@ -27,7 +27,7 @@ def drawn(subject: Subject, seed: int) -> tuple[History, Any]:
     assert shape is not None
     workload = random_workload(rng, shape)
     world = make(subject.name, workload, subject.options)
-    events = run_randomly(world, rng, Faults(0.05, 0.05))
+    events = run_randomly(world, rng, Faults(0.05, 0.05, 0.05))
     return History(workload, subject.name, subject.options, events, seed), world
 
 

@@ -13,7 +13,7 @@ from viewkeeper.algorithms.refresh import Refresh
 from viewkeeper.algorithms.registry import Scenario
 from viewkeeper.algorithms.sweep_sequential import SequentialSweep
 from viewkeeper.algorithms.sweep_sites import SiteSweep
-from viewkeeper.simulator.history import Commit, Deliver, Evaluate
+from viewkeeper.simulator.history import Commit, Delay, Deliver, Evaluate
 from viewkeeper.simulator.schedule import Faults, every_interleaving, run_randomly
 from viewkeeper.simulator.tagged import TaggedWorld
 from viewkeeper.simulator.workload import Shape, random_workload
@@ -186,6 +186,20 @@ def test_a_pipeline_asks_for_the_next_update_before_the_last_answer_and_installs
     assert world.states == papers.FIGURE_5_STATES
 
 
+def test_a_delayed_source_is_heard_again_when_its_time_is_over_or_nothing_else_can_happen() -> None:
+    world = World(papers.figure_5(), SequentialSweep)
+    for event in (Commit(0), Delay("two", 2)):
+        world.take(event)
+    assert Deliver("two") not in list(world.enabled()) and world.possible(Commit(1))
+    world.take(Commit(1))
+    world.take(Commit(2))
+    assert world.possible(Deliver("two")), "two events have passed"
+    world.take(Delay("two", 1_000))
+    world.settle()
+    assert world.view == papers.FIGURE_5_STATES[3]
+    assert world.order[-1] == ("two", 0), "all others were heard first"
+
+
 def test_both_sides_are_asked_at_once_when_sweeping_in_parallel() -> None:
     world = World(papers.figure_5(), lambda tiny: SequentialSweep(tiny, parallel=True))
     world.take(Commit(0))
@@ -218,7 +232,7 @@ def test_agree_the_columnar_and_the_sequential_sweep_on_every_state(block: int) 
         )  # fmt: skip
         workload = random_workload(rng, shape)
         columnar, sequential = TaggedWorld(workload), World(workload, SequentialSweep)
-        run_randomly(columnar, rng, Faults(crash=0.01, duplicate=0.05))
+        run_randomly(columnar, rng, Faults(crash=0.01, duplicate=0.05, delay=0.03))
         for index in range(len(workload.transactions)):
             sequential.take(Commit(index))
         for source, _ in columnar.order:  # the same delivery order

@@ -67,7 +67,7 @@ def test_promises_hold_on_random_histories(subject: Subject, scenario: Scenario,
         rng = random.Random(seed)
         workload = random_workload(rng, shape_for(subject, scenario, rng, updates=rng.randint(2, 7)))
         world = make(subject.name, workload, subject.options)
-        faults = Faults(crash=0.02, duplicate=0.05) if seed % 3 == 0 else Faults()
+        faults = Faults(crash=0.02, duplicate=0.05, delay=0.03) if seed % 3 == 0 else Faults()
         events = run_randomly(world, rng, faults)
         if not judged(world, subject.run_length).reaches(promise):
             pytest.fail(f"seed {seed}: {report(subject, promise, workload, events, tmp_path)}")

@@ -15,7 +15,18 @@ from typing import Any
 from viewkeeper.algebra.tiny import Bag, Name, add, recompute
 from viewkeeper.algorithms.protocol import Install, Update, apply
 from viewkeeper.consistency.history import SourceHistory, Vector
-from viewkeeper.simulator.history import Commit, Crash, Deliver, Duplicate, Evaluate, Event, Transaction, Workload
+from viewkeeper.simulator.history import (
+    Commit,
+    Crash,
+    Delay,
+    Deliver,
+    Duplicate,
+    Evaluate,
+    Event,
+    Return,
+    Transaction,
+    Workload,
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,7 @@ class BaseWorld(ABC):
         self._reflected: dict[str, int] = dict.fromkeys(names, 0)  # updates the view reflects
         self._numbers: dict[int, Message] = {}  # received, not reflected
         self._next = 1
+        self._delayed: dict[str, float] = {}  # source → until when
         self._begin()
 
     @abstractmethod
@@ -101,8 +113,8 @@ class BaseWorld(ABC):
         """A new manager; the topics are read again from these messages on, and nothing else is under way."""
 
     @abstractmethod
-    def enabled(self) -> Iterator[Event]:
-        """The events that are possible now, faults aside."""
+    def _open(self) -> Iterator[Event]:
+        """The events that are possible now if no source is delayed, faults aside."""
 
     @abstractmethod
     def settle(self) -> None:
@@ -115,9 +127,22 @@ class BaseWorld(ABC):
             if all(heads[name] == index for name in self.workload.transactions[index].parts):
                 yield Commit(index)
 
+    def enabled(self) -> Iterator[Event]:
+        """The events that are possible now, faults aside."""
+        self._delayed = {name: until for name, until in self._delayed.items() if self.time < until}
+        if not self._delayed:
+            return self._open()
+        events = list(self._open())
+        return iter([e for e in events if not self._held(e)] or events)
+
+    def _held(self, event: Event) -> bool:
+        return isinstance(event, Deliver | Return) and event.source in self._delayed
+
     def possible(self, event: Event) -> bool:
         if isinstance(event, Crash):
             return True
+        if isinstance(event, Delay):
+            return event.source in self.workload.sources
         if isinstance(event, Duplicate):
             return self._delivered.get(event.source, 0) > 0
         return event in self.enabled()
@@ -133,6 +158,9 @@ class BaseWorld(ABC):
             self._deliver(event.source)
         elif isinstance(event, Duplicate):
             self._duplicate(event.source)
+        elif isinstance(event, Delay):
+            self._delayed[event.source] = self.time + event.events
+            self._note("delay", event.source, event.events)
         else:
             self._crash()
 

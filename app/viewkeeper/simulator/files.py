@@ -25,6 +25,7 @@ from viewkeeper.errors import UsageError, ViewError
 from viewkeeper.simulator.history import (
     Commit,
     Crash,
+    Delay,
     Deliver,
     Duplicate,
     Evaluate,
@@ -150,6 +151,8 @@ def _event_text(event: Event) -> str:
         return "crash"
     if isinstance(event, Show):
         return f"show {event.source} {event.ordinal}"
+    if isinstance(event, Delay):
+        return f"delay {event.source} {event.events}"
     return f"{type(event).__name__.lower()} {event.source}"
 
 
@@ -263,10 +266,13 @@ class _Reader:
                 return Commit(int(number))
             case ["show", source, ordinal] if source in workload.sources and ordinal.isdecimal():
                 return Show(source, int(ordinal))
+            case ["delay", source, events] if source in workload.sources and events.isdecimal():
+                return Delay(source, int(events))
             case [word, source] if word in _BY_SOURCE and source in workload.sources:
                 return _BY_SOURCE[word](source)
         words = (
-            "commit NUMBER, evaluate SOURCE, deliver SOURCE, return SOURCE, show SOURCE NUMBER, duplicate SOURCE, crash"
+            "commit NUMBER, evaluate SOURCE, deliver SOURCE, return SOURCE, show SOURCE NUMBER, duplicate SOURCE, "
+            "delay SOURCE EVENTS, crash"
         )
         raise self.wrong(f"events[{index}]", f"{text!r} is no event of this history", f"use {words}")
 

@@ -82,6 +82,14 @@ class Duplicate:
 
 
 @dataclass(frozen=True)
+class Delay:
+    """Nothing of a source reaches the warehouse for that many events, or until nothing else can happen."""
+
+    source: str
+    events: int
+
+
+@dataclass(frozen=True)
 class Crash:
     """The view manager is killed and starts again from what the warehouse holds."""
 
@@ -101,7 +109,7 @@ class Return:
     source: str
 
 
-Event = Commit | Evaluate | Deliver | Duplicate | Crash | Show | Return
+Event = Commit | Evaluate | Deliver | Duplicate | Delay | Crash | Show | Return
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from viewkeeper.simulator.workload import Shape, random_workload
 RELATIONS = 3
 """The n of the table: relations of the view, each in a source of its own."""
 
-FAULTS = Faults(crash=0.03, duplicate=0.05)
+FAULTS = Faults(crash=0.03, duplicate=0.05, delay=0.02)
 
 Cell = tuple[Subject, Scenario]
 

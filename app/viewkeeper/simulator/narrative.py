@@ -104,6 +104,9 @@ class _Narrator:
         origin = self.commits[(message.source, message.transaction.id)]
         return f"{message.transaction.id} arrives again and is dropped", origin
 
+    def _delay(self, index: int, happened: Happened) -> tuple[str, int | None]:
+        return f"nothing arrives from {happened.source} for {happened.what} events", None
+
     def _send(self, index: int, happened: Happened) -> tuple[str, int | None]:
         self.questions += 1
         name = f"Q{self.questions}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from viewkeeper.simulator.base import BaseWorld
-from viewkeeper.simulator.history import Commit, Crash, Deliver, Duplicate, Evaluate, Event, Return, Show
+from viewkeeper.simulator.history import Commit, Crash, Delay, Deliver, Duplicate, Evaluate, Event, Return, Show
 from viewkeeper.simulator.world import World
 
 
@@ -17,6 +17,7 @@ class Faults:
 
     crash: float = 0.0
     duplicate: float = 0.0
+    delay: float = 0.0
 
 
 NONE = Faults()
@@ -39,6 +40,8 @@ def run_randomly(world: BaseWorld, rng: random.Random, faults: Faults = NONE) ->
         elif draw < faults.crash + faults.duplicate:
             again = Duplicate(rng.choice(world.workload.sources))
             event = again if world.possible(again) else event
+        elif draw < faults.crash + faults.duplicate + faults.delay:
+            event = Delay(rng.choice(world.workload.sources), rng.randint(2, 30))
         world.take(event)
         happened.append(event)
     world.settle()

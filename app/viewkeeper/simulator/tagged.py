@@ -162,7 +162,7 @@ class TaggedWorld(BaseWorld):
         self._missing: set[tuple[str, str]] = set()  # snapshots and barriers that the batch still waits for
         self._numbered = range(0)
 
-    def enabled(self) -> Iterator[Event]:
+    def _open(self) -> Iterator[Event]:
         yield from self._commits()
         for name, source in self.sources.items():
             if source.inbox:

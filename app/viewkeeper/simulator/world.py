@@ -97,7 +97,7 @@ class World(BaseWorld):
         algorithm.on_compensation = self._compensated
         self.runner = Runner(algorithm)
 
-    def enabled(self) -> Iterator[Event]:
+    def _open(self) -> Iterator[Event]:
         yield from self._commits()
         for name, source in self.sources.items():
             if source.inbox:

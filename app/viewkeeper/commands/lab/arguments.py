@@ -116,6 +116,7 @@ def _run(p: argparse.ArgumentParser) -> None:
     p.add_argument("--no-keys", action="store_true", help="relations without keys: rows may be there several times")
     p.add_argument("--crash", metavar="P", type=_share, default=0.0, help="how often the manager crashes, per event")
     p.add_argument("--duplicate", metavar="P", type=_share, default=0.0, help="how often an update comes twice")
+    p.add_argument("--delay", metavar="P", type=_share, default=0.0, help="how often a source falls silent for a while")
     _add_files(p)
 
 

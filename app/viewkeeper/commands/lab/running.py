@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     rng = random.Random(args.seed)
     workload = random_workload(rng, shape)
     world = make(subject.name, workload, subject.options)
-    events = run_randomly(world, rng, Faults(args.crash, args.duplicate))
+    events = run_randomly(world, rng, Faults(args.crash, args.duplicate, args.delay))
     exhibit = Exhibit(subject, History(workload, subject.name, subject.options, events, args.seed), world)
     out = console()
     what = f"{shape.updates} transactions, scenario {shape.scenario}, seed {args.seed}"
