@@ -264,6 +264,40 @@ def test_a_global_transaction_that_is_not_all_there_is_shown_in_parts(caplog: py
     assert any("without its part of" in warning for warning in warnings)
 
 
+def test_a_global_id_that_a_source_uses_twice_does_not_stop_the_view() -> None:
+    catalog = worlds.catalog(*(replace(worlds.relation(s, "r", "k x"), key=("k",)) for s in "ab"))
+    view = parse_view("v", "SELECT x.k, y.k AS l FROM a.r x JOIN b.r y ON x.x = y.x", catalog)
+    world = World(catalog, {name: Counter() for name in catalog})
+    world.history += [Did(source, {"r": Counter({(k, 1): 1})}) for k, source in enumerate("aba", 1)]
+    part = GlobalPart("g", frozenset("ab"))
+    received = [Update(did.source, str(k), k, "t", k, k, part) for k, did in enumerate(world.history, 1)]
+    source: Any = PlayedSource(world)
+    everything = Snapshot(frozenset({1, 2, 3}), frozenset())
+    for run in (1, 2, 50):
+        managers = Managers(
+            {"v": view}, {"v": Keeping("g_strobe")}, catalog, {"a": source, "b": source}, lambda _: [], run=run
+        )
+        pieces = managers.changes({"v"}, world.queue(range(1, 4)), received, 1, {"a": everything, "b": everything})
+        total = sum(worlds.per_update(view, pieces["v"]).values(), Counter())
+        assert total == Counter({(1, 2): 1, (3, 2): 1})
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["sweep_sequential", "sweep_sites", "complete_n", "nested_sweep", "eca", "convergent"]
+)
+def test_rows_that_are_not_a_number_are_counted_each(algorithm: str) -> None:
+    catalog = worlds.catalog(worlds.relation("s", "r", "x y", FLOAT))
+    world = World(catalog, {name: Counter() for name in catalog})
+    world.history.append(Did("s", {"r": Counter({(math.inf, math.inf): 1, (-math.inf, -math.inf): 1})}))
+    view = parse_view("v", "SELECT r.x - r.y AS d FROM s.r r", catalog)
+    source: Any = PlayedSource(world)
+    managers = Managers({"v": view}, {"v": Keeping(algorithm)}, catalog, {"s": source}, lambda _: [])
+    received = [Update("s", "1", 1, "t", 1, 1)]
+    seen = {"s": Snapshot(frozenset({1}), frozenset())}
+    pieces = managers.changes({"v"}, world.queue([1]), received, 1, seen)
+    assert one_nan(worlds.per_update(view, pieces["v"])) == {1: Counter({(math.nan,): 2})}
+
+
 # Any view, any type: against the columnar sweep ------------------------------------------------------------------
 
 

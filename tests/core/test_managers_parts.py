@@ -32,7 +32,7 @@ from viewkeeper.algorithms.protocol import (
 from viewkeeper.algorithms.registry import ALGORITHMS
 from viewkeeper.algorithms.sweep import Sweep
 from viewkeeper.consistency.levels import Level
-from viewkeeper.job.hold import MOST, Hold
+from viewkeeper.job.hold import LONGEST, MOST, Hold
 from viewkeeper.managers.contents import Labelled, signed_rows
 from viewkeeper.managers.frozen_state import FrozenState
 from viewkeeper.managers.keeping import Keeping, weakest
@@ -111,9 +111,7 @@ def test_plain_changes_do_not_read_the_view() -> None:
 
 
 def test_a_row_with_nan_is_the_row_with_nan_that_is_stored() -> None:
-    nan = float("nan")
-    assert nan is not math.nan
-    assert changed({(1, math.inf - math.inf, None): 1}, (Insert(frozenset({(1, nan, None)})),)) == {}
+    assert changed({(1, math.inf - math.inf, None): 1}, (Insert(frozenset({(1, math.nan, None)})),)) == {}
 
 
 def test_minus_zero_is_stored_as_zero_and_found_by_either() -> None:
@@ -221,6 +219,15 @@ def test_messages_are_held_until_there_are_enough_and_given_all_at_once() -> Non
     taken, ends = hold.take()
     assert (len(taken), ends) == (5, {"t": 5, "u": 9})
     assert not hold.due
+
+
+def test_a_refresh_that_waits_for_updates_does_not_wait_for_ever() -> None:
+    keeping = [Keeping("refresh", every=10)]
+    fresh, old = Hold.of(keeping), Hold.of(keeping, age=LONGEST)
+    assert fresh is not None and old is not None
+    for hold in (fresh, old):
+        hold.add(messages(1), {"t": 1})
+    assert old.due and not fresh.due, "the last refresh decides, whoever made it"
 
 
 def test_time_makes_a_refresh_due_only_if_something_waits() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from viewkeeper.algebra.expressions import ColumnRef, Expr
 from viewkeeper.algebra.rows import evaluate_row
-from viewkeeper.algebra.types import Catalog
+from viewkeeper.algebra.types import Catalog, Kind
 from viewkeeper.algebra.view import Hop, Occurrence, View
 
 Row = tuple[Any, ...]
@@ -124,8 +124,14 @@ class TinyView:
         """The view's rows that complete combinations make."""
         bag: Bag = {}
         for combination, count in part.items():
-            add(bag, {tuple(value(combination) for value in self._outputs): count})
+            row = tuple(value(combination) for value in self._outputs)
+            add(bag, {plain(row) if self._floats else row: count})
         return bag
+
+    @cached_property
+    def _floats(self) -> bool:
+        """Whether the view can show NaN."""
+        return any(output.expr.type.kind is Kind.FLOAT for output in self.view.outputs)
 
     def where(self, part: Part, conditions: tuple[Expr, ...]) -> Part:
         """The partial rows for which every condition holds."""
@@ -212,7 +218,7 @@ def recompute(tiny: TinyView, relations: Mapping[Name, Mapping[Row, int]]) -> Ba
     for combination, count in _combinations(tiny, rows, ()):
         column = partial(_value_in, tiny, combination)
         if all(evaluate_row(residual, column) is True for residual in view.residuals):
-            add(result, {tuple(evaluate_row(output.expr, column) for output in view.outputs): count})
+            add(result, {plain(evaluate_row(output.expr, column) for output in view.outputs): count})
     return result
 
 

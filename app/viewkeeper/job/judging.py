@@ -22,7 +22,7 @@ from viewkeeper.consistency.levels import Judgement, Level
 from viewkeeper.consistency.mutual import judge_together
 from viewkeeper.errors import UsageError
 from viewkeeper.job.assembly import Project
-from viewkeeper.job.past import Numbered, Past, past, plain, rows_of
+from viewkeeper.job.past import Numbered, Past, past, rows_of
 from viewkeeper.managers.sources import Source
 from viewkeeper.warehouse.cuts import Cut
 from viewkeeper.warehouse.reader import WarehouseReader
@@ -210,7 +210,7 @@ class Recomputation:
         versions = self.past.versions(relations, counts)
         if (view, versions) not in self._states:
             bag = recompute(self._tiny[view], self.past.relations(relations, versions))
-            self._states[view, versions] = frozenset((plain(row), count) for row, count in bag.items())
+            self._states[view, versions] = frozenset(bag.items())
         return self._states[view, versions]
 
 

@@ -82,6 +82,11 @@ class Keeper:
         """What the cuts promise: the weakest level among the views."""
         return str(weakest(self.managers.keeping))
 
+    @property
+    def held(self) -> str | None:
+        """What is held back at the moment, in words."""
+        return f"{self.hold.count} messages wait for the next refresh" if self.hold and self.hold.count else None
+
     def behind(self, targets: Mapping[str, str]) -> list[str]:
         """The sources whose updates have not been handled up to the target position."""
         reached = self.queue.passed()

@@ -7,7 +7,6 @@ is for small data and tests.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from viewkeeper.algebra.bag import COUNT, UPDATE
 from viewkeeper.algebra.expressions import ColumnRef
-from viewkeeper.algebra.tiny import Bag, Name, Row, add, plus
+from viewkeeper.algebra.tiny import Bag, Name, Row, add, plain, plus
 from viewkeeper.algebra.types import Catalog, Column, Relation
 from viewkeeper.algebra.view import Occurrence, Output, View
 from viewkeeper.errors import KafkaError, SourceError, UsageError
@@ -30,11 +29,6 @@ from viewkeeper.queue import consumer
 from viewkeeper.queue.update_queue import Inlet, UpdateQueue
 from viewkeeper.warehouse.cuts import Cut
 from viewkeeper.warehouse.reader import WarehouseReader
-
-
-def plain(row: Iterable[Any]) -> Row:
-    """The row with every NaN the same object: so equal rows are equal in Python as well."""
-    return tuple(math.nan if isinstance(value, float) and math.isnan(value) else value for value in row)
 
 
 def rows_of(table: pa.Table, columns: Sequence[Column | Output]) -> Iterator[tuple[Row, int]]:

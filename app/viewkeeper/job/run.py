@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import FrameType
 from typing import Any
 
@@ -112,7 +113,8 @@ class Job:
         """Where the stream starts; TopicLost if a topic no longer holds it."""
         self.keeper.queue.rewind(self.keeper.cut.positions, self.keeper.cut.offsets)
         # What was held back is read again. Somebody waits for --until-idle, so it holds nothing back.
-        self.keeper.hold = Hold.of(self.keeper.managers.keeping.values()) if self.targets is None else None
+        age = (datetime.now(UTC) - self.keeper.cut.committed_at).total_seconds()
+        self.keeper.hold = Hold.of(self.keeper.managers.keeping.values(), age) if self.targets is None else None
         offsets = {i.topic: i.offset for i in self.keeper.queue.inlets.values()}
         consumer.require(self.project.config.kafka.client(), offsets)
         return offsets

@@ -38,7 +38,7 @@ class StatusFile:
             "pid": None if ended else os.getpid(),
             "started": self.started,
             "heartbeat": datetime.now(UTC),
-            "waiting": keeper.waiting,
+            "waiting": keeper.waiting or keeper.held,
             "cut": keeper.cut.cut,
             "last_update": keeper.cut.last_update,
             "updates_handled": keeper.updates_handled,

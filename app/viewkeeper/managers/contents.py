@@ -75,14 +75,13 @@ class Contents:
     def _effect(self, action: Action) -> Bag:
         match action:
             case Change(bag, clamped):
-                change = {plain(row): count for row, count in bag.items()}
-                return self._clamped(change) if clamped else change
+                return self._clamped(bag) if clamped else bag
             case Insert(rows):
-                return {row: 1 for row in map(plain, rows) if row not in self.rows}
+                return {row: 1 for row in rows if row not in self.rows}
             case KeyDelete(columns, key):
                 return {row: -self.rows[row] for row in self.by_key[columns].get(key, ())}
             case Replace(bag):
-                effect = {plain(row): count for row, count in bag.items()}
+                effect = dict(bag)
                 add(effect, self.rows, -1)
                 return effect
 
@@ -115,9 +114,9 @@ class _Needs:
         for action in actions:
             match action:
                 case Change(bag, clamped=True):
-                    rows.update(map(plain, bag))
+                    rows.update(bag)
                 case Insert(inserted):
-                    rows.update(map(plain, inserted))
+                    rows.update(inserted)
                 case KeyDelete(columns, key):
                     keys.setdefault(columns, set()).add(key)
                 case Replace():

@@ -71,8 +71,13 @@ class StepwiseManager(Asking):
         ops = self._ops(queue)
         parts = self._global_parts(received)
         updates = []
+        seen: set[tuple[str, str]] = set()
         for number, r in enumerate(received, first):
             txn, sources = _transaction(r, parts)
+            if sources and (r.source, txn) in seen:
+                # Its source used the id twice: this is none of the parts that the others wait for.
+                txn, sources = r.txn, frozenset()
+            seen.add((r.source, txn))
             updates.append(Update(number, r.source, txn, tuple(ops.get(number, ())), sources))
         return updates
 
