@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import logging
 import os
 import re
@@ -16,7 +17,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from viewkeeper.commands.lab import arguments as lab
 from viewkeeper.errors import Problem, UsageError, ViewkeeperError
@@ -34,6 +35,13 @@ exit codes:
 
 class _Parser(argparse.ArgumentParser):
     """Reports a wrong command line in the same one line as every other error."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        # A subcommand would leave what it does not know to the one above, which would point to its own help.
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
 
     def error(self, message: str) -> NoReturn:
         command = self.prog.removeprefix("viewkeeper").strip() or "arguments"
@@ -144,10 +152,13 @@ def _verify(p: argparse.ArgumentParser) -> None:
         const="",
         type=_level,
         help="judge every state since the load: was it complete, complete-N (such as complete-10), strong, weak or "
-        "convergent? Without LEVEL: say which. Recomputes the view for each update, from the messages that the topics "
-        "still hold; it costs history × data, and is meant for small data and tests",
+        "convergent? Without LEVEL: say which, and whether it is less than the view's algorithm promises. Recomputes "
+        "the view for each update, from the messages that the topics still hold; it costs history × data, and is "
+        "meant for small data and tests",
     )
-    p.add_argument("--since", metavar="K", type=_count, help="with --level: judge from update K on")
+    p.add_argument(
+        "--since", metavar="K", type=_count, help="with --level: judge from update K on, or from the last cut before it"
+    )
 
 
 def _demo(p: argparse.ArgumentParser) -> None:
@@ -260,7 +271,7 @@ COMMANDS = (
         "Recomputes each view from its sources, as of one update, and compares it with the warehouse "
         "row by row. Exits 1 and prints the differing rows if they differ. With --level it judges all "
         "states that the warehouse went through instead, of each view and of all views together, and "
-        "exits 1 if the level is not reached.",
+        "exits 1 if the level (or, with none given, what its algorithm promises) is not reached.",
         "viewkeeper verify conf/demo.yaml order_overview",
         _verify,
     ),
@@ -302,6 +313,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; every failure is one line a problem on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = next((a for a in arguments if not a.startswith("-")), "viewkeeper")
+    if name == "lab":
+        _draw_what_can_be_drawn()
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
@@ -319,6 +332,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             _drop_output()
             return 0
         return _internal_error(name, e)
+
+
+def _draw_what_can_be_drawn() -> None:
+    """Where the output's encoding lacks a letter of a diagram, a question mark stands for it; never so with data."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from math import factorial
 
 import pytest
 
 from tests.scale import scaled
-from viewkeeper.algebra.tiny import Part
-from viewkeeper.algorithms.c_strobe import CompleteStrobe, CompleteTransactionStrobe, Held
-from viewkeeper.algorithms.protocol import Insert, KeyDelete, Process
+from viewkeeper.algebra.tiny import Part, Row
+from viewkeeper.algebra.view import Hop
+from viewkeeper.algorithms.c_strobe import (
+    CompleteStrobe,
+    CompleteTransactionStrobe,
+    Deletions,
+    Event,
+    Held,
+    HoldingQueue,
+)
+from viewkeeper.algorithms.protocol import Insert, KeyDelete, Process, Update
 from viewkeeper.algorithms.registry import ALGORITHMS, Scenario
 from viewkeeper.consistency.levels import Level
 from viewkeeper.simulator.history import Commit, Deliver, Evaluate, Workload
@@ -270,6 +279,74 @@ def test_no_update_of_a_random_history_takes_more_messages_than_the_bound() -> N
             if happened.kind == "install":
                 assert sent <= most_messages(4), f"seed {seed}"
                 sent = 0
+
+
+# ---- the holding queue
+
+
+def walked(queue: HoldingQueue, occurrence: int) -> dict[Row, Event]:
+    """What the queue says first about each row, by a walk through all of it."""
+    firsts: dict[Row, Event] = {}
+    for held in queue:
+        for row, count in held.changes.get(occurrence, {}).items():
+            firsts.setdefault(row, Event(held.place, held.update.number, count < 0))
+    return firsts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_agree_the_holding_queue_and_a_walk_through_it(seed: int) -> None:
+    rng = random.Random(seed)
+    tiny = algorithm(World(three_sources(), CompleteStrobe)).tiny
+    hops = [hop for first in range(3) for hop in tiny.view.hops_in((first, *({0, 1, 2} - {first})))[1:]]
+    queue = HoldingQueue(tiny)
+    for place in range(150):
+        if len(queue) and rng.random() < 0.45:
+            oldest = next(iter(queue))
+            assert queue.popleft() is oldest
+        else:
+            rows = [(rng.randrange(3), rng.randrange(3)) for _ in range(rng.randrange(4))]
+            changes = {rng.randrange(3): {row: rng.choice((1, -1)) for row in rows}}
+            queue.append(Held(place, Update(place, "x", "t", ()), changes, frozenset()))
+        for at in range(3):
+            assert queue[at].first == walked(queue, at)
+        hop = rng.choice(hops)
+        gone = [row for row, first in walked(queue, hop.occurrence.index).items() if first.deletes]
+        for value in range(3):
+            found = queue[hop.occurrence.index].deleted.matching(hop, (value,) * len(hop.key))
+            key_of = tiny.key_of(hop)
+            assert dict(found) == {row: 1 for row in gone if key_of(row) == (value,) * len(hop.key)}
+
+
+def test_a_long_transaction_is_handled_without_a_walk_through_the_holding_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each insertion is compensated for the one deletion that concerns it, and the others are not looked at."""
+    looked_at = 0
+    matching = Deletions.matching
+
+    def counted(self: Deletions, hop: Hop, key: Row) -> list[tuple[Row, int]]:
+        nonlocal looked_at
+        found = list(matching(self, hop, key))
+        looked_at += len(found)
+        return found
+
+    def walk(self: HoldingQueue) -> Iterator[Held]:
+        raise AssertionError("a walk through the holding queue")
+
+    monkeypatch.setattr(Deletions, "matching", counted)
+    monkeypatch.setattr(HoldingQueue, "__iter__", walk)
+    many = range(300)
+    load = workload(
+        (relation("x", "r1", "k j", "k"), relation("y", "r2", "k j", "k")),
+        "SELECT r1.k AS k1, r2.k AS k2 FROM x.r1, y.r2 WHERE r1.j = r2.j",
+        {"r2": [(i, i) for i in many]},
+        {"x": [insert("r1", i, i) for i in many]},
+        {"y": [delete("r2", i, i) for i in many]},
+    )
+    world = of_class(CompleteStrobe, load, (Commit(0), Deliver("x"), Commit(1), Deliver("y")))
+    assert looked_at == len(many)
+    assert len(world.installed) == 2 * len(many)
+    assert world.view == {}
 
 
 # ---- random and all histories

@@ -64,7 +64,7 @@ def test_the_example_in_the_help_is_a_command_line_that_parses(command: Any) -> 
             ["read", "x", "v", "--cut", "1", "--update", "2"],
             "viewkeeper: read: argument --update: not allowed with",
         ),
-        (["check", "x", "--loud"], "viewkeeper: arguments: unrecognized arguments: --loud"),
+        (["check", "x", "--loud"], "viewkeeper: check: unrecognized arguments: --loud; see: viewkeeper check --help"),
         (["check", "nowhere.yaml"], "viewkeeper: nowhere.yaml: does not exist; give the path"),
     ],
 )

@@ -9,8 +9,9 @@ from viewkeeper.algebra.sql import parse_view
 from viewkeeper.algebra.tiny import Bag, Name
 from viewkeeper.consistency.judge import Level, judge
 from viewkeeper.errors import SourceError
-from viewkeeper.job.judging import Recomputation
+from viewkeeper.job.judging import Promise, Recomputation
 from viewkeeper.job.past import Numbered, Past, plain
+from viewkeeper.managers.keeping import Keeping
 
 R, S = ("a", "r"), ("b", "s")
 RELATIONS = catalog(relation("a", "r", "x y"), relation("b", "s", "y z"))
@@ -73,3 +74,32 @@ def test_half_of_a_global_transaction_is_not_strong() -> None:
 def test_rows_with_nan_are_equal_rows() -> None:
     assert plain([float("nan"), 1]) == plain([float("nan"), 1])
     assert len({plain([float("nan")]), plain([float("nan")])}) == 1
+
+
+SWEPT, STEPPED, NAIVE = Keeping(), Keeping("t_strobe"), Keeping("convergent")
+BY_THREE, BY_FOUR = (Keeping("complete_n", {"complete_n": n}) for n in (3, 4))
+
+
+@pytest.mark.parametrize(
+    ("keepings", "level", "published"),
+    [
+        ([SWEPT], Level.COMPLETE, {2, 3, 4, 5, 6, 7}),
+        ([SWEPT, SWEPT], Level.COMPLETE, {2, 3, 4, 5, 6, 7}),
+        ([BY_THREE, BY_THREE], Level.COMPLETE_N, {3, 6}),
+        ([BY_THREE, BY_FOUR], Level.STRONG, set()),
+        ([SWEPT, BY_THREE], Level.STRONG, set()),
+        ([SWEPT, STEPPED], Level.STRONG, set()),
+        ([STEPPED, NAIVE], Level.INCONSISTENT, set()),
+    ],
+)
+def test_views_together_promise_what_all_of_them_do_where_their_steps_meet(
+    keepings: list[Keeping], level: Level, published: set[int]
+) -> None:
+    promise = Promise.of(keepings, spans_sources=False)
+    assert (promise.level, promise.published(2, 7)) == (level, published)
+
+
+def test_transactions_over_several_sources_have_a_promise_of_their_own() -> None:
+    assert Promise.of([SWEPT], spans_sources=True).level is Level.WEAK
+    assert Promise.of([Keeping("g_strobe")], spans_sources=True).level is Level.STRONG
+    assert Promise.of([Keeping("complete_n")], spans_sources=False).n == 10

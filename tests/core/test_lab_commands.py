@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import os
+import pty
 import subprocess
 import sys
+import termios
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from viewkeeper import cli
 from viewkeeper.algorithms.registry import Scenario
 from viewkeeper.commands.lab import results, table
 from viewkeeper.commands.lab.page import page
-from viewkeeper.commands.lab.results import BY_RATE, BY_RELATIONS, RUSH, Results
+from viewkeeper.commands.lab.results import BY_RATE, BY_RELATIONS, BY_SOURCES, RUSH, Results
 from viewkeeper.consistency.levels import Level
 from viewkeeper.simulator.examples import EXAMPLES
 from viewkeeper.simulator.files import dumps
@@ -154,6 +157,13 @@ def test_where_nothing_can_be_broken_it_says_what_was_tried(capsys: Captured, mo
         (["anomaly", "strobe", "--level", "weakly"], "lab anomaly: there is no level weakly; did you mean weak?"),
         (["anomaly", "strobe", "--level", "complete-N"], "lab anomaly: strobe knows no N; ask for strong or complete"),
         (["anomaly", "--save", "x.json"], "lab anomaly: only one history can be written; name an algorithm"),
+        (["anomaly", "--option", "pipeline=3"], "lab anomaly: --option needs an algorithm; name one"),
+        (
+            ["run", "--algorithm", "strobe", "--colour"],
+            "lab run: unrecognized arguments: --colour; see: viewkeeper lab",
+        ),
+        (["anomaly", "strobe", "--svg", "/nowhere/x"], "/nowhere/x: cannot be written: no such file"),
+        (["table", "--csv", "/nowhere/x"], "/nowhere/x: cannot be written: no such file"),
         (["table", "--histories", "0"], "lab table: argument --histories: must be a whole number from 1"),
         (["table", "--html", "/dev/null/x"], "/dev/null/x: cannot be a folder: "),
     ],
@@ -188,6 +198,70 @@ def test_a_history_is_the_same_whatever_the_hash_seed() -> None:
     assert printed("1") == printed("2") != ""
 
 
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    command = [sys.executable, "-m", "viewkeeper.cli", "lab", "run", "--algorithm", "strobe", "--updates", "300"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None and running.stderr is not None
+        running.stdout.readline()
+        running.stdout.close()
+        assert running.stderr.read() == b""
+    assert running.returncode == 0
+
+
+def test_letters_that_the_output_lacks_are_question_marks() -> None:
+    command = [sys.executable, "-m", "viewkeeper.cli", "lab", "replay", "strobe-1996-example-1"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "?  ???????  U1 = +r2(2,3)" in done.stdout
+
+
+def test_a_terminal_that_is_narrower_than_a_page_gets_a_page() -> None:
+    reader, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 60))
+    command = [sys.executable, "-m", "viewkeeper.cli", "lab", "replay", "strobe-1996-example-1"]
+    environment = {**os.environ, "TERM": "xterm"}
+    environment.pop("COLUMNS", None)
+    with subprocess.Popen(command, stdout=terminal, env=environment) as running:
+        os.close(terminal)
+        printed = b"".join(iter(lambda: _read(reader), b"")).decode()
+    os.close(reader)
+    assert running.returncode == 0
+    assert "view  SELECT r1.A, r2.B, r3.C, r3.D FROM x.r1, y.r2, z.r3 WHERE r1.B = r2.B AND" in printed
+    # The lanes are dim, the words are not.
+    assert "\x1b[2m│  ●  │  ┃\x1b[0m  \x1b[36mU1: +r2(2,3)" in printed
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the other side is closed
+        return b""
+
+
+def test_what_a_run_cost_is_held_against_a_formula_only_without_faults(capsys: Captured) -> None:
+    assert lab("run", "--algorithm", "sweep_sequential", "--updates", "6") == 0
+    assert "the papers say n−1, n = 3" in capsys.readouterr().out
+    assert lab("run", "--algorithm", "sweep_sequential", "--updates", "6", "--delay", "0.3") == 0
+    assert "with faults, for which there is no formula" in capsys.readouterr().out
+
+
+def test_the_head_of_a_run_names_the_options_that_were_not_chosen(capsys: Captured) -> None:
+    assert lab("run", "--algorithm", "complete_n", "--option", "pipeline=2", "--updates", "1", "--seed", "3") == 0
+    head = capsys.readouterr().out.splitlines()[:2]
+    assert head[0].startswith("complete_n pipeline=2 (")
+    assert head[1] == "1 transaction, scenario single, seed 3, by default complete_n=10"
+    assert lab("run", "--algorithm", "sweep_sequential", "--option", "parallel=false", "--updates", "1") == 0
+    assert capsys.readouterr().out.startswith("sweep_sequential parallel=false (")
+
+
+def test_a_replay_says_scenario_and_promise_as_a_run_does(capsys: Captured) -> None:
+    assert lab("replay", "strobe-1996-example-4") == 0
+    out = capsys.readouterr().out
+    assert "\n1 transaction, scenario local\n" in out
+    assert "\npromised        convergent\n" in out
+
+
 # The table -----------------------------------------------------------------------------------------------------------
 
 
@@ -199,7 +273,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Results:
         found = measure_random(subjects(), scenario, range(4), 7)
         few.cells |= {(s, scenario): found[(s, scenario)] for s in subjects() if (s, scenario) in found}
     for number, subject in enumerate(subjects(), 1):
-        for stream in (RUSH, *BY_RELATIONS, *BY_RATE):
+        for stream in (RUSH, *BY_RELATIONS, *BY_RATE, *chain(*BY_SOURCES)):
             few.flows[(subject, stream)] = [Flow(number * stream.rate, 8.0, number, number, 10.0)]
     monkeypatch.setattr(table, "measure", lambda *_, **__: few)
     return few
@@ -218,6 +292,7 @@ def test_the_csv_has_the_same_lines(measured: Results, tmp_path: Path, capsys: C
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
     assert len(rows) == len(measured.cells)
     assert {row["algorithm"] for row in rows} == set(map(str, subjects()))
+    assert f"written  {file}" in capsys.readouterr().out
     assert all(row["reached"] for row in rows)
 
 
@@ -225,7 +300,8 @@ def test_the_page_needs_nothing_but_itself(measured: Results, tmp_path: Path, ca
     assert lab("table", "--seed", "9", "--html", str(tmp_path / "docs")) == 0
     text = (tmp_path / "docs" / "laboratory.html").read_text()
     assert "viewkeeper lab table --histories 400 --seed 9 --html" in text
-    assert text.count("<svg") == 3
+    assert text.count("<svg") == 4
+    assert "eca (all in one source)" in text
     assert not any(word in text for word in ("<script", "<link", "src=", "@import", "url("))
     assert text == page(measured, table._command(cli.parser().parse_args(
         ["lab", "table", "--seed", "9", "--html", str(tmp_path / "docs")]

@@ -51,6 +51,11 @@ def test_a_saved_history_is_a_few_short_lines() -> None:
     assert '  {"id": "U1", "parts": {"y": [["insert", "r2", [2, 3]]]}},' in lines
 
 
+def test_sources_are_in_the_order_in_which_people_count() -> None:
+    workload = random_workload(random.Random(1), Shape(11, 11, 0))
+    assert workload.sources == tuple(f"s{i}" for i in range(1, 12))
+
+
 def damaged(**changes: Any) -> str:
     """The example with some of its fields replaced; None takes one out."""
     data = json.loads(dumps(EXAMPLE)) | changes
@@ -66,6 +71,7 @@ RELATIONS = json.loads(dumps(EXAMPLE))["relations"]
         ("", "f: line 1, column 1: is not JSON: expecting value; "),
         ('{"format":\n "viewkeeper', "f: line 2, column 2: is not JSON: unterminated string starting at; "),
         ("[]", "f: format: is not 'viewkeeper history', so this is no saved history; "),
+        (damaged(version=None), "f: version: is missing; "),
         (damaged(version=2), "f: version: is 2, and only 1 can be read; "),
         (damaged(sql=None), "f: sql: is missing; "),
         (damaged(colour="red"), "f: colour: is not known; "),

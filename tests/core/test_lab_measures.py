@@ -37,6 +37,26 @@ def test_every_algorithm_keeps_its_promise_and_its_bound_in_random_histories(sce
             assert tally.worst <= formula(subject).bound[RELATIONS], str(subject)
 
 
+def test_a_batch_pays_for_its_snapshots() -> None:
+    world = make("sweep", random_workload(random.Random(1), Shape(3, 3, 1)), {})
+    world.settle()
+    looked_up = sum(happened.kind == "send" for happened in world.log)
+    assert world.costs.questions == looked_up + 3
+    assert world.costs.questions <= formula(Subject.of("sweep", {})).bound[3] == 5
+
+
+def test_many_relations_in_a_source_are_asked_at_once() -> None:
+    together, apart = (Stream(6, 0.05, 40, sources) for sources in (1, 6))
+    asked = {
+        (name, stream): flow.questions
+        for name in ("sweep_sequential", "sweep_sites")
+        for stream in (together, apart)
+        if (flow := measure_stream(Subject.of(name, {}), stream, seed=1)) is not None
+    }
+    assert asked["sweep_sites", together] * 2 < asked["sweep_sequential", together]
+    assert asked["sweep_sites", apart] == asked["sweep_sequential", apart]
+
+
 def test_measuring_is_repeatable_and_histories_may_be_dealt_out() -> None:
     subject = Subject.of("strobe", {})
     whole = measure_random([subject], Scenario.LOCAL, range(12), seed=3)

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
 from viewkeeper.algebra.expressions import ColumnRef, Expr
 from viewkeeper.algebra.rows import evaluate_row
-from viewkeeper.algebra.types import Catalog, Kind
+from viewkeeper.algebra.types import Catalog, Kind, Type
 from viewkeeper.algebra.view import Hop, Occurrence, View
 
 Row = tuple[Any, ...]
@@ -65,16 +65,27 @@ def _bytes(value: Any) -> int:
 
 @dataclass(frozen=True)
 class TinyView:
-    """A view over rows whose columns stand in the order of the catalogue; ``keys`` are those that relations declare."""
+    """A view over rows whose columns stand in the order of the catalogue; ``keys`` are those that relations declare.
+
+    Where a key has ``nullable`` or ``blurred`` columns, it may not tell all rows apart (see ``Relation``).
+    """
 
     view: View
     columns: Mapping[Name, tuple[str, ...]]
     keys: Mapping[Name, tuple[str, ...]]
+    nullable: Mapping[Name, frozenset[str]] = field(default_factory=dict)
+    blurred: Mapping[Name, Mapping[str, Type]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, view: View, catalog: Catalog) -> TinyView:
-        columns = {name: tuple(c.name for c in catalog[name].columns) for name in view.relations}
-        return cls(view, columns, {name: catalog[name].key for name in view.relations})
+        used = {name: catalog[name] for name in view.relations}
+        return cls(
+            view,
+            columns={name: tuple(c.name for c in relation.columns) for name, relation in used.items()},
+            keys={name: relation.key for name, relation in used.items()},
+            nullable={name: relation.nullable for name, relation in used.items()},
+            blurred={name: {c.name: c.type for c in r.columns if c.name in r.blurred} for name, r in used.items()},
+        )
 
     @property
     def nothing(self) -> Combination:

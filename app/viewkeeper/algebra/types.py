@@ -72,13 +72,19 @@ class Column:
 
 @dataclass(frozen=True)
 class Relation:
-    """A table of a source as views may use it."""
+    """A table of a source as views may use it.
+
+    ``key`` identifies a row by the values that a reader gets, except where its columns are ``nullable`` or ``blurred``:
+    a source may let several rows have NULL there, or tell stored values apart that a reader gets as one.
+    """
 
     source: str
     name: str
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
     indexed: frozenset[str] = frozenset()  # columns that lead an index: a look-up by them is no scan
+    nullable: frozenset[str] = frozenset()
+    blurred: frozenset[str] = frozenset()
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)

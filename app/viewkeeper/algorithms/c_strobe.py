@@ -29,11 +29,12 @@ Three points where Algorithm 3 as printed is vague, and what is right:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from viewkeeper.algebra.tiny import Combination, Part, Row, add, plus
+from viewkeeper.algebra.tiny import Combination, Part, Row, TinyView, add, plus
+from viewkeeper.algebra.view import Hop
 from viewkeeper.algorithms.keys import Deleted, Keys
 from viewkeeper.algorithms.protocol import (
     Action,
@@ -60,8 +61,8 @@ class Held:
 
 
 @dataclass(frozen=True)
-class First:
-    """What the holding queue says first about a row of an occurrence."""
+class Event:
+    """A row of an occurrence is inserted or deleted by what stands at ``place`` of the holding queue."""
 
     place: int
     update: int
@@ -69,15 +70,120 @@ class First:
 
 
 @dataclass
-class CompleteStrobe(Algorithm):
-    """``held`` is the holding queue: everything received after the update that is being handled."""
+class Deletions:
+    """Rows of one occurrence, found by what hops look them up by; an index is made when a hop first asks for it."""
 
-    held: deque[Held] = field(default_factory=deque, init=False)
+    tiny: TinyView
+    rows: dict[Row, int] = field(default_factory=dict, init=False)
+    _indexes: dict[tuple[str, ...], tuple[Callable[[Row], Row], dict[Row, dict[Row, int]]]] = field(
+        default_factory=dict, init=False
+    )
+
+    def add(self, row: Row) -> None:
+        self.rows[row] = 1
+        for key_of, index in self._indexes.values():
+            index.setdefault(key_of(row), {})[row] = 1
+
+    def discard(self, row: Row) -> None:
+        if self.rows.pop(row, None) is None:
+            return
+        for key_of, index in self._indexes.values():
+            under = index[key := key_of(row)]
+            del under[row]
+            if not under:
+                del index[key]
+
+    def matching(self, hop: Hop, key: Row) -> Iterable[tuple[Row, int]]:
+        """The rows that a hop to the occurrence finds under a key, each once."""
+        if hop.key not in self._indexes:
+            key_of, index = self._indexes[hop.key] = self.tiny.key_of(hop), {}
+            for row in self.rows:
+                index.setdefault(key_of(row), {})[row] = 1
+        _, index = self._indexes[hop.key]
+        return index.get(key, {}).items()
+
+
+@dataclass
+class RowEvents:
+    """What the holding queue says about the rows of one occurrence.
+
+    ``first`` holds the first event of each row that the queue mentions, ``deleted`` the rows whose first event is a
+    deletion, and ``later`` the other events of a row, in order.
+    """
+
+    deleted: Deletions
+    first: dict[Row, Event] = field(default_factory=dict, init=False)
+    later: dict[Row, deque[Event]] = field(default_factory=dict, init=False)
+
+    def append(self, row: Row, event: Event) -> None:
+        if row in self.first:
+            self.later.setdefault(row, deque()).append(event)
+        else:
+            self._begin(row, event)
+
+    def popleft(self, row: Row) -> None:
+        """The first event of the row leaves the queue."""
+        del self.first[row]
+        self.deleted.discard(row)
+        if later := self.later.get(row):
+            self._begin(row, later.popleft())
+            if not later:
+                del self.later[row]
+
+    def _begin(self, row: Row, event: Event) -> None:
+        self.first[row] = event
+        if event.deletes:
+            self.deleted.add(row)
+
+
+@dataclass
+class HoldingQueue:
+    """Everything received after the update that is being handled; it grows and shrinks by the rows that change.
+
+    A long transaction is as many places in the queue: what it says of a row must not take a walk through it.
+    """
+
+    tiny: TinyView
+    _held: deque[Held] = field(default_factory=deque, init=False)
+    _events: dict[int, RowEvents] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._events = {o.index: RowEvents(Deletions(self.tiny)) for o in self.tiny.view.occurrences}
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __getitem__(self, occurrence: int) -> RowEvents:
+        return self._events[occurrence]
+
+    def append(self, held: Held) -> None:
+        self._held.append(held)
+        for at, rows in held.changes.items():
+            for row, count in rows.items():
+                self._events[at].append(row, Event(held.place, held.update.number, count < 0))
+
+    def popleft(self) -> Held:
+        held = self._held.popleft()
+        for at, rows in held.changes.items():
+            for row in rows:
+                self._events[at].popleft(row)
+        return held
+
+
+@dataclass
+class CompleteStrobe(Algorithm):
+    """``held`` is the holding queue."""
+
+    held: HoldingQueue = field(init=False)
     busy: bool = field(default=False, init=False)
     places: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.expressions = Expressions(self.tiny)
+        self.held = HoldingQueue(self.tiny)
 
     @cached_property
     def keys(self) -> Keys:
@@ -135,9 +241,9 @@ class CompleteStrobe(Algorithm):
         """Q_{i,p,new} for all deletions U_p received by now, grouped by the occurrence that they are substituted in."""
         for occurrence in self.tiny.view.occurrences:
             at = occurrence.index
-            gone = {row: 1 for row, first in self.first_events(at).items() if first.deletes}
-            asking = [part for part in parts if gone and at in self.expressions.open(part)]
-            substituted = (self.expressions.substitute(part, at, gone) for part in asking)
+            gone = self.held[at].deleted
+            asking = [part for part in parts if gone.rows and at in self.expressions.open(part)]
+            substituted = (self.expressions.substitute_by(part, at, gone.matching) for part in asking)
             if some := [part for p in substituted if (part := self.in_order(p, (*path, at)))]:
                 yield at, some
 
@@ -148,22 +254,18 @@ class CompleteStrobe(Algorithm):
         before, last = ((at, self.first_events(at)) for at in path[-2:])
         return {c: n for c, n in part.items() if _deleted(c, *before) < _deleted(c, *last)}
 
-    def first_events(self, occurrence: int) -> dict[Row, First]:
+    def first_events(self, occurrence: int) -> Mapping[Row, Event]:
         """What the holding queue says first about each row of an occurrence that it mentions."""
-        firsts: dict[Row, First] = {}
-        for held in self.held:
-            for row, count in held.changes.get(occurrence, {}).items():
-                firsts.setdefault(row, First(held.place, held.update.number, count < 0))
-        return firsts
+        return self.held[occurrence].first
 
     def without_later(self, number: int, delta: Part) -> Part:
         """key_delete*(Delta, U_k) for the insertions that were received after U_i, if they are of rows that T lacks."""
         for occurrence in self.tiny.view.occurrences if delta else ():
             at = occurrence.index
-            later = {row: first.update for row, first in self.first_events(at).items() if not first.deletes}
-            error = {c: n for c, n in delta.items() if c[at] in later}
+            firsts = self.first_events(at)
+            error = {c: n for c, n in delta.items() if (first := firsts.get(_row(c, at))) and not first.deletes}
             if error:
-                because = {later[row] for c in error if (row := c[at]) is not None}
+                because = {firsts[_row(c, at)].update for c in error}
                 self.on_compensation(Compensation(number, tuple(sorted(because)), at, error))
                 delta = plus(delta, error, -1)
         return delta
@@ -173,7 +275,7 @@ class CompleteStrobe(Algorithm):
         if not found:
             return
         firsts = self.first_events(at)
-        because = {firsts[row].update for part in parts for c in part if (row := c[at]) is not None}
+        because = {firsts[_row(c, at)].update for part in parts for c in part}
         error: Part = {}
         add(error, found, -1)
         self.on_compensation(Compensation(number, tuple(sorted(because)), at, error))
@@ -187,8 +289,13 @@ class CompleteTransactionStrobe(CompleteStrobe):
         return [update]
 
 
-def _deleted(combination: Combination, at: int, firsts: dict[Row, First]) -> tuple[int, int]:
-    """When the row at a substituted occurrence was deleted; occurrences tell rows of one transaction apart."""
+def _row(combination: Combination, at: int) -> Row:
+    """The row of an occurrence that is substituted or was answered."""
     row = combination[at]
     assert row is not None
-    return firsts[row].place, at
+    return row
+
+
+def _deleted(combination: Combination, at: int, firsts: Mapping[Row, Event]) -> tuple[int, int]:
+    """When the row at a substituted occurrence was deleted; occurrences tell rows of one transaction apart."""
+    return firsts[_row(combination, at)].place, at

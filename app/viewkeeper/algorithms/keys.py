@@ -1,7 +1,9 @@
 """Keys of relations in a view (strobe-1996, section 5.1): what lets a deletion be done without asking anybody.
 
-Assumes that every relation has a key and that the view shows it; ``undeclared`` and ``hidden`` say where that fails.
-A key column also counts as shown if the view shows a column that one of its join conditions makes equal to it.
+Assumes that every relation has a key, that the key tells apart all rows that can be in the view, and that the view
+shows it; ``undeclared``, ``blurred``, ``nullable`` and ``hidden`` say where that fails. A key column also counts as
+shown if the view shows a column that one of its join conditions makes equal to it. It may be NULL, and then belong to
+several rows, if the view's conditions keep such rows out: key_delete with NULL finds nothing then, which is right.
 """
 
 from __future__ import annotations
@@ -9,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from viewkeeper.algebra.expressions import ColumnRef
+from viewkeeper.algebra.expressions import ColumnRef, Expr, IsNull, Not, conjuncts
 from viewkeeper.algebra.tiny import Part, Row, TinyView
+from viewkeeper.algebra.types import Kind
 from viewkeeper.algebra.view import Occurrence
-from viewkeeper.algorithms.protocol import KeyDelete, Op
+from viewkeeper.algorithms.protocol import KeyDelete
 
 
 @dataclass(frozen=True)
@@ -57,20 +60,62 @@ class Keys:
         return {c: n for c, n in part.items() if (row := c[at]) is not None and self.key(at, row) == deleted.key}
 
 
-def key_deletes(tiny: TinyView, source: str, op: Op) -> Iterator[KeyDelete]:
-    """key_delete(MV, U) for each occurrence of the relation that a deletion at a source concerns."""
-    keys = Keys.of(tiny)
-    for occurrence in tiny.view.occurrences:
-        if (occurrence.source, occurrence.relation) == (source, op.relation):
-            names = tiny.columns[(source, op.relation)]
-            key = tuple(op.row[names.index(name)] for name in tiny.keys[(source, op.relation)])
-            yield KeyDelete(keys.in_view[occurrence.index], key)
-
-
 def undeclared(tiny: TinyView) -> str | None:
     """Which relations of a view have no key, in words."""
     without = sorted({f"{source}.{name}" for (source, name), key in tiny.keys.items() if not key})
     return f"{_and(without)} {'has' if len(without) == 1 else 'have'} no primary key" if without else None
+
+
+def blurred(tiny: TinyView) -> str | None:
+    """Which columns of keys have types that do not tell all of the source's values apart, in words."""
+    columns = sorted(
+        f"{source}.{name}.{column}, part of a key, has {_type(kind)}"
+        for (source, name), types in tiny.blurred.items()
+        for column, kind in ((c, t.kind) for c, t in types.items() if c in tiny.keys[(source, name)])
+    )
+    return _and(columns) if columns else None
+
+
+def _type(kind: Kind) -> str:
+    if kind is Kind.UNKNOWN:
+        return "no type that a view can show"
+    return f"type {kind.upper()}, which does not tell all its values apart"
+
+
+def nullable(tiny: TinyView) -> str | None:
+    """Which columns of keys may be NULL in rows that the view shows, in words."""
+    columns = sorted({f"{o.source}.{o.relation}.{column}" for o, column in _nullable(tiny)})
+    return f"{_and(columns)}, part of a key, may be NULL in several rows" if columns else None
+
+
+def exclude_null(tiny: TinyView) -> str:
+    """What keeps rows with NULL in a key out of a view."""
+    columns = sorted({f"{o.source}.{o.relation}.{column}" for o, column in _nullable(tiny)})
+    conditions = " AND ".join(f"{o.alias}.{column} IS NOT NULL" for o, column in _nullable(tiny))
+    return f"declare {_and(columns)} NOT NULL, or add {conditions} to the view's WHERE"
+
+
+def _nullable(tiny: TinyView) -> Iterator[tuple[Occurrence, str]]:
+    for occurrence in tiny.view.occurrences:
+        name = (occurrence.source, occurrence.relation)
+        for column in tiny.keys[name]:
+            doubtful = column in tiny.nullable.get(name, ()) and column not in tiny.blurred.get(name, ())
+            if doubtful and not _excludes_null(tiny, occurrence, column):
+                yield occurrence, column
+
+
+def _excludes_null(tiny: TinyView, occurrence: Occurrence, column: str) -> bool:
+    """Whether no row with NULL in that column of the occurrence can be in the view; NULL joins nothing."""
+    if _equal(tiny, occurrence.index, column) != {(occurrence.index, column)}:
+        return True
+    return any(_is_not_null(condition, column) for condition in conjuncts(occurrence.selection))
+
+
+def _is_not_null(condition: Expr, column: str) -> bool:
+    match condition:
+        case Not(IsNull(ColumnRef(_, name, _))):
+            return name == column
+    return False
 
 
 def hidden(tiny: TinyView) -> str | None:
@@ -85,9 +130,11 @@ def show_hidden(tiny: TinyView) -> str:
 
 
 def _hidden(tiny: TinyView) -> Iterator[str]:
+    """The key columns that the view does not show; one that is blurred would not help if it were shown."""
     for occurrence in tiny.view.occurrences:
+        useless = tiny.blurred.get((occurrence.source, occurrence.relation), {})
         for column, place in _places(tiny, occurrence):
-            if place is None:
+            if place is None and column not in useless:
                 yield f"{occurrence.alias}.{column}"
 
 

@@ -12,7 +12,7 @@ from viewkeeper.algorithms.complete_n import CompleteN
 from viewkeeper.algorithms.convergent import Convergent
 from viewkeeper.algorithms.eca import Eca, several_sources
 from viewkeeper.algorithms.g_strobe import GlobalStrobe
-from viewkeeper.algorithms.keys import hidden, show_hidden, undeclared
+from viewkeeper.algorithms.keys import blurred, exclude_null, hidden, nullable, show_hidden, undeclared
 from viewkeeper.algorithms.nested_sweep import NestedSweep
 from viewkeeper.algorithms.protocol import Algorithm
 from viewkeeper.algorithms.refresh import Refresh
@@ -73,6 +73,12 @@ _KEYS = (
         undeclared,
         "declare one, or choose an algorithm that needs no keys, such as sweep",
     ),
+    Assumption(
+        "values of a key that the source tells apart are different values to a view",
+        blurred,
+        "choose an algorithm that needs no keys, such as sweep",
+    ),
+    Assumption("no row of the view has NULL in a key", nullable, exclude_null),
     Assumption("the view shows the key of every relation", hidden, show_hidden),
 )
 _ONE_SOURCE = Assumption(

@@ -9,8 +9,9 @@ Assumes nothing about what the sources do meanwhile: what is wrong in an answer 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from viewkeeper.algebra.tiny import Bag, Part, Row, TinyView, add
 from viewkeeper.algebra.view import Hop
@@ -61,6 +62,15 @@ class Expressions:
     def substitute(self, part: Part, occurrence: int, rows: Mapping[Row, int]) -> Part:
         """Q⟨U⟩: rows in the place of one more occurrence, be it joined with the others already or not."""
         return self.tiny.join(part, self._hop(filled(part), occurrence), rows) if part else {}
+
+    def substitute_by(
+        self, part: Part, occurrence: int, matching: Callable[[Hop, Row], Iterable[tuple[Row, int]]]
+    ) -> Part:
+        """The same, where ``matching`` gives the rows that a hop finds under a key."""
+        if not part:
+            return {}
+        hop = self._hop(filled(part), occurrence)
+        return self.tiny.join_by(part, hop, partial(matching, hop))
 
     def evaluate(self, parts: Iterable[Part]) -> Process:
         """source_evaluate(Q): asks one source after the other until nothing is open; gives the combinations.

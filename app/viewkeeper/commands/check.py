@@ -115,7 +115,9 @@ def _indexed(relation: Relation, key: tuple[str, ...]) -> bool:
 
 
 def _kept_by(keeping: Keeping) -> str:
-    return "" if keeping.algorithm == SWEEP else f", kept by {keeping.algorithm} ({keeping.level})"
+    if keeping.algorithm == SWEEP:
+        return ""
+    return f", kept by {keeping.algorithm} ({str(keeping.level) if keeping.level else 'promises nothing'})"
 
 
 def _weak(keeping: Keeping) -> str:

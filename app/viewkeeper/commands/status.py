@@ -15,11 +15,14 @@ from rich.table import Table
 
 from viewkeeper.config import Config, load_config
 from viewkeeper.consistency.levels import Level
-from viewkeeper.errors import ViewkeeperError
+from viewkeeper.errors import KafkaError, ViewkeeperError
 from viewkeeper.job.assembly import keeping_of, make_source
 from viewkeeper.job.status import StatusFile
 from viewkeeper.queue import consumer
 from viewkeeper.warehouse.reader import WarehouseReader
+
+UNKNOWN = "unknown"
+"""Begins what is said in place of something that cannot be reached."""
 
 T = TypeVar("T")
 
@@ -88,7 +91,10 @@ def _or_reason(look: Callable[[], T]) -> T | str:
     try:
         return look()
     except ViewkeeperError as error:
-        return f"unknown: {error.problems[0].what}"
+        problem = error.problems[0]
+        # Kafka's client says the cause last, after what it was about to do.
+        what = problem.what.rpartition(": ")[2] if isinstance(error, KafkaError) else problem.what
+        return f"{UNKNOWN}: {problem.place}: {what}"
 
 
 def _alive(pid: int) -> bool:
@@ -113,18 +119,42 @@ def _show(state: dict[str, Any]) -> None:
             f"cut {cut['cut']}, update {cut['last_update']}, {_ago(age)}, level {cut['level']}",
             highlight=False,
         )
-    table = Table("source", "position", "last change", "behind", "questions", "keys", "rows", "compensated", box=None)
-    for name, source in state["sources"].items():
+    _show_sources(console, state["sources"])
+    _show_views(console, state["views"])
+
+
+def _show_sources(console: Console, sources: dict[str, dict[str, Any]]) -> None:
+    columns = ("source", "position", "last change", "messages behind", "questions", "keys", "rows", "compensated")
+    table = Table(*columns, box=None)
+    reasons: dict[str, None] = {}  # each told once, in order
+    for name, source in sources.items():
         asked = source["asked"]
         cells = [source["position"], source["last_change"], source["messages_behind"]]
-        cells += [f"{asked[key]:,}" for key in ("questions", "keys", "rows", "compensated")]
-        table.add_row(name, *(str(cell) for cell in cells))
+        reasons |= {cell: None for cell in cells if _is_unknown(cell)}
+        table.add_row(
+            name,
+            *(UNKNOWN if _is_unknown(cell) else _or_dash(cell) for cell in cells),
+            *(f"{asked[key]:,}" for key in ("questions", "keys", "rows", "compensated")),
+        )
     console.print(table)
+    for reason in reasons:
+        console.print(reason, highlight=False, markup=False)
+
+
+def _show_views(console: Console, views: dict[str, dict[str, Any]]) -> None:
     table = Table("view", "algorithm", "folded to", "version", "promise", box=None)
-    for name, view in state["views"].items():
+    for name, view in views.items():
         promise = _promise(view) if view["loaded"] else "not loaded"
-        table.add_row(name, view["algorithm"], str(view["folded"]), str(view["version"]), promise)
+        table.add_row(name, view["algorithm"], _or_dash(view["folded"]), _or_dash(view["version"]), promise)
     console.print(table)
+
+
+def _is_unknown(cell: object) -> bool:
+    return isinstance(cell, str) and cell.startswith(f"{UNKNOWN}: ")
+
+
+def _or_dash(cell: object) -> str:
+    return "–" if cell is None else str(cell)
 
 
 def _promise(view: dict[str, Any]) -> str:
@@ -136,7 +166,8 @@ def _promise(view: dict[str, Any]) -> str:
 def _job_line(job: dict[str, Any]) -> str:
     if not job["running"]:
         return "no job is running"
-    line = f"job {job['pid']} is running since {job['started'][:19]}Z, {job['updates_handled']:,} updates handled"
+    updates = "1 update" if job["updates_handled"] == 1 else f"{job['updates_handled']:,} updates"
+    line = f"job {job['pid']} is running since {job['started'][:19]}Z, {updates} handled"
     return f"{line}\n[bold red]waiting[/]: {job['waiting']}" if job["waiting"] else line
 
 

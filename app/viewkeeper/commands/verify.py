@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from viewkeeper.algebra.view import View
+from viewkeeper.commands.differing import differing
 from viewkeeper.commands.names import require_view
 from viewkeeper.commands.verify_levels import level_report
 from viewkeeper.config import load_config
@@ -37,7 +39,7 @@ class _Frozen:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if every view equals its recomputation (or reaches the level asked for), 1 if one does not."""
+    """0 if every view equals its recomputation (or reaches the level asked for or promised), 1 if one does not."""
     if args.since is not None and args.level is None:
         raise UsageError.at("verify", "--since is given without --level", "see: viewkeeper verify --help")
     config = load_config(args.conf)
@@ -61,13 +63,13 @@ def _compare(project: Project, warehouse: WarehouseReader, names: list[str]) -> 
     cut, comparisons = _at_newest_cut(project, warehouse, names, work)
     inexact = warehouse.inexact()
     for result in comparisons:
-        _report(result, cut)
+        _report(result, project.views[result.view], cut)
         _report_inexact(result.view, inexact.get(result.view))
     return 1 if any(result.differing for result in comparisons) else 0
 
 
 def _judge(project: Project, warehouse: WarehouseReader, names: list[str], asked: str, since: int | None) -> int:
-    """Judges each view, and all together; ``asked`` is a level, or empty for the highest there is."""
+    """Judges each view, and all together; ``asked`` is a level, or empty for what each view's algorithm promises."""
     level, n = _level(asked)
 
     def work(at: _Frozen) -> list[Judged]:
@@ -76,10 +78,10 @@ def _judge(project: Project, warehouse: WarehouseReader, names: list[str], asked
     judged = _at_newest_cut(project, warehouse, names, work)
     inexact = warehouse.inexact()
     for result in judged:
-        for line in level_report(result, level, n):
+        for line in level_report(result, level):
             print(line)
         _report_inexact(result.name, inexact.get(result.name))
-    return 0 if all(result.reaches(level or Level.CONVERGENT) for result in judged) else 1
+    return 0 if all(result.reaches(result.promise if level is None else level) for result in judged) else 1
 
 
 def _level(asked: str) -> tuple[Level | None, int | None]:
@@ -127,13 +129,13 @@ def _refuse_other_definitions(project: Project, warehouse: WarehouseReader, name
         )
 
 
-def _report(result: Comparison, cut: Cut) -> None:
+def _report(result: Comparison, view: View, cut: Cut) -> None:
     if result.differing == 0:
         print(f"{result.view}: equal to recomputation at cut {cut.cut}, update {cut.last_update} ({result.rows} rows)")
     else:
         print(f"{result.view}: {result.differing} rows differ from recomputation at cut {cut.cut}")
-        for row, count in result.examples:
-            print(f"  {'+' if count > 0 else '−'}{abs(count)} {row}")
+        for text in differing(view.schema, [(tuple(row.values()), count) for row, count in result.examples]):
+            print(f"  {text}")
         if result.differing > len(result.examples):
             print(f"  … and {result.differing - len(result.examples)} more")
         print("  (+ the view holds too many, − too few)")

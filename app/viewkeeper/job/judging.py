@@ -11,18 +11,23 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from viewkeeper.algebra.bag import UPDATE
 from viewkeeper.algebra.tiny import Bag, Row, TinyView, add, plus, recompute
 from viewkeeper.algebra.types import Catalog
-from viewkeeper.algebra.view import Output, View
+from viewkeeper.algebra.view import View
+from viewkeeper.algorithms.complete_n import CompleteN
+from viewkeeper.algorithms.registry import Scenario
 from viewkeeper.consistency.history import Global, SourceHistory, Vector
 from viewkeeper.consistency.levels import Judgement, Level
 from viewkeeper.consistency.mutual import judge_together
 from viewkeeper.errors import UsageError
-from viewkeeper.job.assembly import Project
+from viewkeeper.job.assembly import Project, keeping_of
 from viewkeeper.job.past import Numbered, Past, past, rows_of
+from viewkeeper.managers.keeping import Keeping
 from viewkeeper.managers.sources import Source
 from viewkeeper.warehouse.cuts import Cut
 from viewkeeper.warehouse.reader import WarehouseReader
@@ -36,18 +41,31 @@ State = frozenset[tuple[Row, int]]
 """A view's rows with their counts."""
 
 
+class Difference(NamedTuple):
+    """Rows that a state has too often, or (negative) too seldom, of one view."""
+
+    view: str
+    schema: pa.Schema
+    rows: list[tuple[Row, int]]
+
+
 @dataclass(frozen=True)
 class Judged:
     """The level that a view, or all of them together, reached between two updates, and how to tell of it."""
 
     name: str
     since: int
+    asked_since: int | None  # where the judgement was asked to begin
     cut: Cut
+    promise: Level
+    n: int | None  # of complete-N, where that was judged
     judgement: Judgement
     updates: Mapping[int, Numbered]
     history: SourceHistory
-    columns: Mapping[str, tuple[str, ...]]  # per view its columns
-    states: Sequence[tuple[State, ...]]  # per view its rows: after each update, and as it is stored at the cut
+    schemas: Mapping[str, pa.Schema]  # per view its columns
+    published: frozenset[int]  # the updates after which the algorithms leave the views as the sources are
+    numbers: Sequence[int]  # of all states but the last one the update
+    states: Sequence[tuple[State, ...]]  # per view its rows: after these updates, and as it is stored at the cut
 
     @property
     def contradicts_itself(self) -> bool:
@@ -60,9 +78,10 @@ class Judged:
 
     def state(self, index: int) -> str:
         """A warehouse state in words."""
-        if index > self.cut.last_update - self.since:
-            return f"the view as it is stored at cut {self.cut.cut}"
-        return f"the state after {self._update(self.since + index)}" if index else f"the state at update {self.since}"
+        if index == len(self.numbers):
+            views = "the view as it is" if len(self.schemas) == 1 else "the state of the views as they are"
+            return f"{views} stored at cut {self.cut.cut}"
+        return f"the state after {self._update(self.numbers[index])}" if index else f"the state at update {self.since}"
 
     def source_state(self, vector: Vector) -> str:
         """A source state in words."""
@@ -82,18 +101,33 @@ class Judged:
         return prefixes
 
     @cached_property
-    def departure(self) -> int | None:
-        """The index of the first state that is not that of the sources after the same update."""
-        return next((i for i, state in enumerate(self.states) if state != self._wanted(i)), None)
+    def wrong_end(self) -> int | None:
+        """The index of the last state if that is not the sources', else of the first if that is not, else None."""
+        ends = (len(self.states) - 1, 0)
+        return next((i for i in ends if self.states[i] != self._wanted(i)), None)
 
-    def difference(self, index: int) -> Iterator[tuple[str, dict[str, Any], int]]:
-        """Rows that a state has too often, or (negative) too seldom, for its update: view, row, count."""
-        for view, own, other in zip(self.columns, self.states[index], self._wanted(index), strict=True):
-            for row, count in plus(dict(own), dict(other), -1).items():
-                yield view, dict(zip(self.columns[view], row, strict=True)), count
+    @cached_property
+    def departure(self) -> int | None:
+        """The index of the first published state that is not that of the sources after the same update."""
+        told = (i for i, number in enumerate(self.numbers) if number in self.published)
+        return next((i for i in (*told, len(self.numbers)) if self.states[i] != self._wanted(i)), None)
+
+    def difference(self, index: int) -> Iterator[Difference]:
+        """What a state has too much of, or too little, for its update; only of the views that disagree."""
+        return self._between(self.states[index], self._wanted(index))
+
+    def contradiction(self) -> Iterator[Difference]:
+        """What the load and the stored changes have too much of, or too little, for the view as it is stored."""
+        return self._between(self.states[-2], self.states[-1])
+
+    def _between(self, owns: tuple[State, ...], others: tuple[State, ...]) -> Iterator[Difference]:
+        for (view, schema), own, other in zip(self.schemas.items(), owns, others, strict=True):
+            if rows := plus(dict(own), dict(other), -1):
+                yield Difference(view, schema, sorted(rows.items(), key=repr))
 
     def _wanted(self, index: int) -> tuple[State, ...]:
-        wanted: tuple[State, ...] = self.history.view(self.prefixes[min(index, len(self.prefixes) - 1)])
+        number = self.numbers[min(index, len(self.numbers) - 1)]
+        wanted: tuple[State, ...] = self.history.view(self.prefixes[number - self.since])
         return wanted
 
     def _update(self, number: int) -> str:
@@ -114,17 +148,22 @@ class Judging:
 
     def judge(self, names: Sequence[str], since: int | None) -> list[Judged]:
         """A judgement for each view, and for several views also one of all together."""
+        together: dict[str, Sequence[str]] = {name: [name] for name in names}
         firsts = {name: self._first(name, since) for name in names}
-        views = {name: self.project.views[name] for name in names}
-        catalog = self._catalog(views)
-        known = Recomputation(views, self._past(firsts, views, catalog), catalog)
-        judged = [self._judge(known, name, [name], first) for name, first in firsts.items()]
         if len(names) > 1:
-            judged.append(self._judge(known, TOGETHER, names, max(firsts.values())))
-        return judged
+            together[TOGETHER] = names
+            firsts[TOGETHER] = max(firsts.values())
+        known = self._known(together, firsts)
+        begins = {name: self._begin(known, together[name], first) for name, first in firsts.items()}
+        if begins != firsts:
+            known = self._known_before(together, firsts, begins)
+        return [
+            self._judge(known, name, views, begins[name], None if since is None else firsts[name])
+            for name, views in together.items()
+        ]
 
     def _first(self, view: str, since: int | None) -> int:
-        """The update that the judgement of a view begins at: its load, unless a later one was asked for."""
+        """The update that the judgement of a view is to begin at: its load, unless a later one was asked for."""
         loaded = self.warehouse.loaded(view)
         assert loaded is not None, "only views of the newest cut are judged"
         if since is None:
@@ -136,6 +175,51 @@ class Judging:
             raise UsageError.at(place, f"there is no update {since}", f"the newest is {self.cut.last_update}")
         return since
 
+    def _begin(self, known: Recomputation, views: Sequence[str], first: int) -> int:
+        """The update to begin at: ``first``, or the last cut before it if that lies inside a step of many updates.
+
+        Inside a step a view is still as it was before the step, which is no fault: only from a state that was
+        published can it be said what the states after it show. A load is a cut as well, so none is passed by.
+        """
+        if all(self._state(view, first) == known.state(view, first) for view in views):
+            return first
+        return self._last_cut(first).last_update
+
+    def _last_cut(self, update: int) -> Cut:
+        """The last cut that holds no update past this one."""
+        return max((cut for cut in self._cuts if cut.last_update <= update), key=lambda cut: cut.cut)
+
+    @cached_property
+    def _cuts(self) -> list[Cut]:
+        return self.warehouse.cuts(0, self.cut.cut)
+
+    def _known(self, together: Mapping[str, Sequence[str]], begins: Mapping[str, int]) -> Recomputation:
+        """The past that is needed to judge each of these from where it begins."""
+        views = {name: self.project.views[name] for names in together.values() for name in names}
+        catalog = self._catalog(views)
+        since: dict[str, int] = {}
+        for name, begin in begins.items():
+            for source in (source for view in together[name] for source in views[view].sources):
+                since[source] = min(begin, since.get(source, begin))
+        known = past(self.project, self.warehouse, self.cut, since, catalog, self.sources, self.snapshots)
+        return Recomputation(views, known, catalog)
+
+    def _known_before(
+        self, together: Mapping[str, Sequence[str]], firsts: Mapping[str, int], begins: Mapping[str, int]
+    ) -> Recomputation:
+        """The past from earlier updates on than were asked for; if that is lost, a later cut is the remedy."""
+        try:
+            return self._known(together, begins)
+        except UsageError as error:
+            (name, first), *_ = ((name, first) for name, first in firsts.items() if begins[name] != first)
+            following = min(cut.last_update for cut in self._cuts if cut.last_update >= first)
+            raise UsageError.at(
+                error.problems[0].place,
+                f"no longer holds all updates after {begins[name]}, the last cut before {first}, and {name} "
+                f"{'are' if name == TOGETHER else 'is'} not as the sources were after {first}",
+                f"judge from a cut with --since {following}",
+            ) from None
+
     def _catalog(self, views: Mapping[str, View]) -> Catalog:
         """The relations of these views, with the columns that any view of the project uses."""
         catalog: Catalog = {}
@@ -145,20 +229,24 @@ class Judging:
             catalog[source, name] = replace(relation, columns=columns)
         return catalog
 
-    def _past(self, firsts: Mapping[str, int], views: Mapping[str, View], catalog: Catalog) -> Past:
-        since: dict[str, int] = {}
-        for name, first in firsts.items():
-            for source in views[name].sources:
-                since[source] = min(first, since.get(source, first))
-        return past(self.project, self.warehouse, self.cut, since, catalog, self.sources, self.snapshots)
-
-    def _judge(self, known: Recomputation, name: str, views: Sequence[str], since: int) -> Judged:
+    def _judge(self, known: Recomputation, name: str, views: Sequence[str], since: int, asked: int | None) -> Judged:
         history = known.history(views, since)
+        promise = Promise.of([keeping_of(self.project.config.views[view]) for view in views], bool(history.together))
+        published = promise.published(since, self.cut.last_update) | {since, *(cut.last_update for cut in self._cuts)}
+        numbers: Sequence[int] = range(since, self.cut.last_update + 1)
         states = list(zip(*(self._states(view, since) for view in views), strict=True))
-        judgement = judge_together(views, states, history, self.n, LIMIT)
+        if len(views) > 1:
+            # Views that take steps of their own agree only where all of them are published: at cuts.
+            numbers = [number for number in numbers if number in published]
+            states = [*(states[number - since] for number in numbers), states[-1]]
+        n = promise.n if self.n is None else self.n
+        judgement = judge_together(views, states, history, n, LIMIT)
         updates = {update.number: update for update in known.past.updates}
-        columns = {view: tuple(o.name for o in self.project.views[view].outputs) for view in views}
-        return Judged(name, since, self.cut, judgement, updates, history, columns, states)
+        schemas = {view: self.project.views[view].schema for view in views}
+        return Judged(
+            name, since, asked, self.cut, promise.level, n, judgement, updates, history, schemas,
+            frozenset(published), numbers, states,
+        )  # fmt: skip
 
     def _states(self, view: str, since: int) -> list[State]:
         """The view's state at ``since``, after each later update, and as it is stored at the cut."""
@@ -167,19 +255,62 @@ class Judging:
         for table in self.warehouse.changes(view, since + 1, self.cut.last_update):
             for (row, count), number in zip(rows_of(table, columns), table[UPDATE].to_pylist(), strict=True):
                 add(changes.setdefault(number, {}), {row: count})
-        # The load as it was written, if it is still there; counted back from the newest state otherwise.
-        begin = max((c for c in self.warehouse.cuts(0, self.cut.cut) if c.last_update <= since), key=lambda c: c.cut)
-        states = [self._read(view, columns, begin, since)]
+        states = [self._state(view, since)]
         for number in range(since + 1, self.cut.last_update + 1):
             change = changes.get(number)
             states.append(frozenset(plus(dict(states[-1]), change).items()) if change else states[-1])
-        return [*states, self._read(view, columns, self.cut, self.cut.last_update)]
+        return [*states, self._read(view, self.cut, self.cut.last_update)]
 
-    def _read(self, view: str, columns: Sequence[Output], cut: Cut, update: int) -> State:
+    def _state(self, view: str, update: int) -> State:
+        """The view after an update: the load as it was written, if it is still there, or counted back from the end."""
+        return self._read(view, self._last_cut(update), update)
+
+    def _read(self, view: str, cut: Cut, update: int) -> State:
         bag: Bag = {}
+        columns = self.project.views[view].outputs
         for row, count in rows_of(self.warehouse.read(view, cut, update).read_all(), columns):
             add(bag, {row: count})
         return frozenset(bag.items())
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What views that are kept so promise together; ``step`` is the number of updates between states that all show.
+
+    There is no such number where an algorithm takes its own steps; then the cuts are what all show.
+    """
+
+    level: Level
+    step: int | None
+
+    @classmethod
+    def of(cls, keepings: Sequence[Keeping], spans_sources: bool) -> Promise:
+        """The promise for transactions of one source, or, if there are such, for those that span several."""
+        steps = {_step(keeping) for keeping in keepings}
+        step = steps.pop() if len(steps) == 1 else None
+        if spans_sources:
+            level = min(keeping.entry.promise.get(Scenario.GLOBAL, Level.INCONSISTENT) for keeping in keepings)
+        else:
+            level = min(keeping.level for keeping in keepings)
+        return cls(level if step is not None else min(level, Level.STRONG), step)
+
+    @property
+    def n(self) -> int | None:
+        """The N of complete-N."""
+        return self.step if self.step != 1 else None
+
+    def published(self, first: int, last: int) -> set[int]:
+        """The updates of this range after which every state is promised to be that of the sources."""
+        return set() if self.step is None else {k for k in range(first, last + 1) if k % self.step == 0}
+
+
+def _step(keeping: Keeping) -> int | None:
+    match keeping.level:
+        case Level.COMPLETE:
+            return 1
+        case Level.COMPLETE_N:
+            return int(keeping.options.get("complete_n", CompleteN.complete_n))
+    return None
 
 
 class Recomputation:
@@ -204,6 +335,10 @@ class Recomputation:
 
         lengths = tuple(order.count(x) for x in range(len(sources)))
         return SourceHistory(sources, lengths, view, order, _together(updates, order), since)
+
+    def state(self, view: str, number: int) -> State:
+        """The view over the sources after an update."""
+        return self._state(view, self.past.counts(number))
 
     def _state(self, view: str, counts: tuple[int, ...]) -> State:
         relations = self._relations[view]

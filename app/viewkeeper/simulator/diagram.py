@@ -24,6 +24,18 @@ _MARKS = {"commit": "●", "evaluate": "○", "show": "◐", "install": "◆", "
 _FROM_SOURCE = frozenset({"update", "answer", "duplicate", "barrier"})
 
 
+_MEANINGS = {
+    "commit": "● commits",
+    "show": "◐ becomes visible",
+    "update": "├▶ arrives",
+    "send": "◀┨ asks",
+    "evaluate": "○ answers",
+    "compensate": "± corrects an answer",
+    "begin": "◆ the view",
+    "crash": "↯ crash",
+}
+
+
 @dataclass(frozen=True)
 class Line:
     """A line of the diagram; ``tone`` is the kind of step it tells, or ``wrong``."""
@@ -39,6 +51,13 @@ class Line:
 def draw(steps: Sequence[Step], sources: Sequence[str], width: int = WIDTH) -> Iterator[Line]:
     """The diagram, line by line."""
     yield from _Drawing(tuple(sources), width).lines(steps)
+
+
+def legend(steps: Sequence[Step]) -> str:
+    """What the marks mean that the diagram of these steps has."""
+    kinds = {step.kind for step in steps}
+    words = [meaning for kind, meaning in _MEANINGS.items() if kind in kinds]
+    return "   ".join([*words, "✗ wrong"] if any(step.wrong for step in steps) else words)
 
 
 class _Drawing:

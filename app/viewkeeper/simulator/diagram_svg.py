@@ -1,5 +1,8 @@
 """A space-time diagram as SVG: a lane for each source and one for the warehouse, time runs to the right.
 
+What is wider than a page goes on below, in a band with the same lanes; a message that is under way there leaves one
+band at the right and comes into the next from the left, at the same height.
+
 Messages are arrows from where they were sent to where they arrive; below the warehouse stands what it did, and the
 states of its view in boxes, a wrong one marked with what it should have been. Self-contained; reads in light and dark.
 """
@@ -7,7 +10,7 @@ states of its view in boxes, a wrong one marked with what it should have been. S
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
@@ -17,7 +20,10 @@ from viewkeeper.simulator.narrative import Step
 _LETTER = 6.7  # width of a letter of the labels
 _LINE = 15  # height of a line of labels
 _LANE = 78  # between two lanes
-_TOP = 64
+_PAGE = 1_600  # width of a band at most
+_TOP = 72  # where the first band begins
+_BAND = 28  # between two bands
+_SKY = 34  # above the first lane of a band, for labels of two lines
 _CHARACTERS = 26  # of a line of a label
 _GAP = 26  # between two moments
 _BOX = 6  # around a view state
@@ -43,9 +49,20 @@ text { font: 11px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; 
 .box { fill: var(--box); stroke: var(--lane); }
 .badbox { fill: var(--badbox); stroke: var(--bad); stroke-width: 1.8; }
 .bad { fill: var(--bad); }
+.legend { fill: var(--dim); }
 .tip-tell { fill: var(--tell); }
 .tip-ask { fill: var(--ask); }
 """.strip()
+
+_LEGEND = (
+    ("●", "", "commit"),
+    ("○", "", "answer, or what else a source does"),
+    ("━▶", "tip-tell", "update or answer"),
+    ("╍▶", "tip-ask", "question"),
+    ("◆", "", "the view, its state in the box"),
+    ("✗", "bad", "wrong"),
+)
+"""Mark, colour, meaning."""
 
 _TIPS = "".join(
     f'<marker id="{name}" viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
@@ -56,7 +73,7 @@ _TIPS = "".join(
 
 @dataclass(frozen=True)
 class _Moment:
-    """Everything that happened at one time: a column of the diagram."""
+    """Everything that happened at one time: a column of the diagram; ``x`` is where, were there one band only."""
 
     steps: tuple[Step, ...]
     x: float
@@ -65,6 +82,10 @@ class _Moment:
     @property
     def middle(self) -> float:
         return self.x + self.width / 2
+
+    @property
+    def end(self) -> float:
+        return self.x + self.width + _GAP
 
 
 def draw_svg(steps: Sequence[Step], sources: Sequence[str], title: str) -> str:
@@ -76,94 +97,177 @@ class _Picture:
     def __init__(self, steps: Sequence[Step], sources: tuple[str, ...], title: str) -> None:
         self.title = title
         self.left = 24 + _LETTER * max(len("warehouse"), *map(len, sources)) + 16
-        self.lanes = {name: _TOP + 34 + _LANE * place for place, name in enumerate(sources)}
-        self.ground = _TOP + 34 + _LANE * len(sources)
-        self.moments = list(self._moments(steps))
-        self.of_step = {step.index: moment for moment in self.moments for step in moment.steps}
-        self.right = self.moments[-1].x + self.moments[-1].width + _GAP
-        self.steps = {step.index: step for step in steps}
-        self.bottom = float(self.ground)
-
-    def _moments(self, steps: Sequence[Step]) -> Iterator[_Moment]:
-        x = self.left + _GAP
-        for _, together in groupby(steps, key=lambda step: step.time):
-            group = tuple(together)
-            letters = max(len(line) for step in group for line in _lines(step))
-            width = letters * _LETTER + 2 * _BOX
-            yield _Moment(group, x, width)
-            x += width + _GAP
+        moments = list(_moments(steps))
+        self.of_step = {step.index: moment for moment in moments for step in moment.steps}
+        self.messages = [step for step in steps if step.sent is not None and step.source is not None]
+        self.bands: list[_Band] = []
+        top = float(_TOP)
+        for group in _bands(moments, _PAGE - self.left):
+            self.bands.append(_Band(sources, self.left, top, group))
+            top = self.bands[-1].bottom + _BAND
 
     def text(self) -> str:
-        parts = [*self._messages(), *self._marks()]
-        below = [part for moment in self.moments for part in self._column(moment)]
-        width, height = max(self.right, 40 + 8 * len(self.title)), self.bottom + 24
+        legend = "   ".join(f"{mark} {meaning}" for mark, _, meaning in _LEGEND)
+        widest = max(40 + 8.2 * len(self.title), 48 + _LETTER * len(legend))
+        width, height = max(widest, *(band.right for band in self.bands)), self.bands[-1].bottom + 24
         frame = f'xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}"'
         return "\n".join(
             [
                 f'<svg {frame} viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
                 f"<title>{escape(self.title)}</title><style>{_STYLE}</style><defs>{_TIPS}</defs>",
                 f'<text class="title" x="24" y="32">{escape(self.title)}</text>',
-                *self._lanes(),
-                *parts,
-                *below,
+                f'<text class="legend" x="24" y="54">{"".join(_legend())}</text>',
+                *(part for band in self.bands for part in band.parts(self._through(band))),
                 "</svg>\n",
             ]
         )
 
-    def _lanes(self) -> Iterator[str]:
+    def _through(self, band: _Band) -> Iterator[str]:
+        """The messages of a band: those under way in it, as far as they are."""
+        for step in self.messages:
+            assert step.sent is not None
+            yield from band.message(step, self.of_step[step.sent].middle, self.of_step[step.index].middle)
+
+
+def _legend() -> Iterator[str]:
+    for mark, colour, meaning in _LEGEND:
+        yield f'<tspan class="{colour}" xml:space="preserve">{mark} </tspan>'
+        yield f'<tspan xml:space="preserve">{meaning}   </tspan>'
+
+
+def _moments(steps: Sequence[Step]) -> Iterator[_Moment]:
+    x = 0.0
+    for _, together in groupby(steps, key=lambda step: step.time):
+        group = tuple(together)
+        letters = max(len(line) for step in group for line in _lines(step))
+        moment = _Moment(group, x, letters * _LETTER + 2 * _BOX)
+        yield moment
+        x = moment.end
+
+
+def _bands(moments: Sequence[_Moment], width: float) -> Iterator[list[_Moment]]:
+    """The moments, as many in a row as fit."""
+    row: list[_Moment] = []
+    for moment in moments:
+        if row and moment.end - row[0].x > width - _GAP:
+            yield row
+            row = []
+        row.append(moment)
+    yield row
+
+
+class _Band:
+    """A stretch of time with all lanes: from ``start`` to ``end``, drawn from ``top`` to ``bottom``."""
+
+    def __init__(self, sources: Sequence[str], left: float, top: float, moments: Sequence[_Moment]) -> None:
+        self.left, self.moments = left, moments
+        uppermost = (
+            step for moment in moments for step in moment.steps if step.at_source and step.source == sources[0]
+        )
+        tallest = max((len(_lines(step)) for step in uppermost), default=0)
+        first = top + _SKY + _LINE * max(0, tallest - 2)
+        self.lanes = {name: first + _LANE * place for place, name in enumerate(sources)}
+        self.ground = first + _LANE * len(sources)
+        self.start, self.end = moments[0].x, moments[-1].end
+        self.right = self.at(self.end)
+        self.below = [part for moment in moments for part in self._column(moment)]
+        self.bottom = max(self.ground + 22.0, *map(self._depth, moments))
+
+    def at(self, x: float) -> float:
+        """Where a moment of the whole time is drawn."""
+        return self.left + _GAP + x - self.start
+
+    def parts(self, messages: Iterable[str]) -> Iterator[str]:
+        yield from self._names()
+        yield from messages
+        yield from self._marks()
+        yield from self.below
+
+    def _names(self) -> Iterator[str]:
         for name, y in (*self.lanes.items(), ("warehouse", self.ground)):
             kind = "main" if y == self.ground else "lane"
-            yield f'<line class="{kind}" x1="{self.left:.0f}" y1="{y}" x2="{self.right - 8:.0f}" y2="{y}"/>'
-            yield f'<text class="name" x="24" y="{y + 4}">{escape(name)}</text>'
+            yield f'<line class="{kind}" x1="{self.left:.0f}" y1="{y:g}" x2="{self.right - 8:.0f}" y2="{y:g}"/>'
+            yield f'<text class="name" x="24" y="{y + 4:g}">{escape(name)}</text>'
 
-    def _messages(self) -> Iterator[str]:
-        for step in self.steps.values():
-            if step.sent is None or step.source is None:
-                continue
-            kind = "ask" if step.at_source else "tell"
-            lane = self.lanes[step.source]
-            start, end = (self.ground, lane) if step.at_source else (lane, self.ground)
-            x1, x2 = self.of_step[step.sent].middle, self.of_step[step.index].middle
-            y1, y2 = (start - 3, end + 6) if start > end else (start + 3, end - 3)
-            yield f'<path class="{kind}" marker-end="url(#{kind})" d="M{x1:.1f} {y1} L{x2:.1f} {y2}"/>'
+    def message(self, step: Step, sent: float, arrives: float) -> Iterator[str]:
+        """The part of a message's way that lies in this band."""
+        assert step.source is not None
+        low, high = max(sent, self.start - _GAP), min(arrives, self.end - 8)
+        if low > high or sent >= self.end or arrives < self.start:
+            return
+        lane = self.lanes[step.source]
+        start, end = (self.ground, lane) if step.at_source else (lane, self.ground)
+        y1, y2 = (start - 3, end + 6) if start > end else (start + 3, end - 3)
+
+        def height(x: float) -> float:
+            return y1 + (y2 - y1) * (x - sent) / (arrives - sent) if arrives > sent else y1
+
+        kind = "ask" if step.at_source else "tell"
+        tip = f' marker-end="url(#{kind})"' if arrives == high else ""
+        way = f"M{self.at(low):.1f} {height(low):.1f} L{self.at(high):.1f} {height(high) if high > sent else y2:.1f}"
+        yield f'<path class="{kind}"{tip} d="{way}"/>'
 
     def _marks(self) -> Iterator[str]:
-        for step in self.steps.values():
-            moment = self.of_step[step.index]
-            if not step.at_source or step.source is None:
-                continue
-            y = self.lanes[step.source]
-            kind = "dot" if step.kind == "commit" else "ring"
-            yield f'<circle class="{kind}" cx="{moment.middle:.1f}" cy="{y}" r="4.5"/>'
-            lines = _lines(step)
-            for i, line in enumerate(lines):
-                height = y - 11 - _LINE * (len(lines) - 1 - i)
-                yield f'<text text-anchor="middle" x="{moment.middle:.1f}" y="{height}">{escape(line)}</text>'
+        for moment in self.moments:
+            for step in moment.steps:
+                if step.at_source and step.source is not None:
+                    yield from self._mark(step, self.at(moment.middle), self.lanes[step.source])
+
+    def _mark(self, step: Step, x: float, y: float) -> Iterator[str]:
+        kind = "dot" if step.kind == "commit" else "ring"
+        yield f'<circle class="{kind}" cx="{x:.1f}" cy="{y:g}" r="4.5"/>'
+        lines = _lines(step)
+        for i, line in enumerate(lines):
+            height = y - 11 - _LINE * (len(lines) - 1 - i)
+            yield f'<text text-anchor="middle" x="{x:.1f}" y="{height:g}">{escape(line)}</text>'
 
     def _column(self, moment: _Moment) -> Iterator[str]:
         """What the warehouse did at a moment, from its lane down."""
-        own = [step for step in moment.steps if not step.at_source]
+        own = _own(moment)
         if not own:
             return
-        yield f'<circle class="dot" cx="{moment.middle:.1f}" cy="{self.ground}" r="3.5"/>'
-        y = self.ground + 22.0
+        yield self._what_it_did(own, self.at(moment.middle))
+        x, y = self.at(moment.x), self.ground + 22.0
         for step in own:
             lines = _lines(step)
-            if step.state is not None or step.wrong:
-                yield from self._box(moment, step, y, len(lines))
-                y += _BOX
-            for line in lines:
+            inset = _BOX if _boxed(step) else 0
+            if _boxed(step):
+                yield _box(step, x, y, moment.width)
+            for i, line in enumerate(lines):
                 kind = "plain bad" if line in _wrong_lines(step) else "plain" if step.state is not None else ""
-                x = moment.x + _BOX
-                yield f'<text class="{kind}" x="{x:.1f}" y="{y + 4:.1f}">{escape(line)}</text>'
-                y += _LINE
-            y += 3 + (_BOX + 3 if step.state is not None or step.wrong else 0)
-        self.bottom = max(self.bottom, y)
+                place = f'x="{x + _BOX:.1f}" y="{y + inset + _LINE * i + 4:.1f}"'
+                yield f'<text class="{kind}" {place}>{escape(line)}</text>'
+            y += _height(step)
 
-    def _box(self, moment: _Moment, step: Step, y: float, lines: int) -> Iterator[str]:
-        kind, height = "badbox" if step.wrong else "box", lines * _LINE + 2 * _BOX - 2
-        place = f'x="{moment.x:.1f}" y="{y - _BOX - 3:.1f}" width="{moment.width:.1f}" height="{height}"'
-        yield f'<rect class="{kind}" rx="3" {place}/>'
+    def _what_it_did(self, own: Sequence[Step], x: float) -> str:
+        """A dot on the warehouse's lane; a diamond where the view got a state."""
+        if not any(step.state is not None for step in own):
+            return f'<circle class="dot" cx="{x:.1f}" cy="{self.ground:g}" r="3.5"/>'
+        kind = "bad" if any(step.wrong for step in own) else "dot"
+        return f'<path class="{kind}" d="M{x - 6:.1f} {self.ground:g} l6 -6 l6 6 l-6 6 z"/>'
+
+    def _depth(self, moment: _Moment) -> float:
+        return self.ground + 22.0 + sum(map(_height, _own(moment)))
+
+
+def _own(moment: _Moment) -> list[Step]:
+    """What happened at the warehouse."""
+    return [step for step in moment.steps if not step.at_source]
+
+
+def _boxed(step: Step) -> bool:
+    return step.state is not None or bool(step.wrong)
+
+
+def _height(step: Step) -> float:
+    """How much room a step takes below the warehouse's lane."""
+    return _LINE * len(_lines(step)) + 3 + (2 * _BOX + 3 if _boxed(step) else 0)
+
+
+def _box(step: Step, x: float, y: float, width: float) -> str:
+    kind, height = "badbox" if step.wrong else "box", len(_lines(step)) * _LINE + 2 * _BOX - 2
+    place = f'x="{x:.1f}" y="{y - _BOX - 3:.1f}" width="{width:.1f}" height="{height}"'
+    return f'<rect class="{kind}" rx="3" {place}/>'
 
 
 def _lines(step: Step) -> list[str]:

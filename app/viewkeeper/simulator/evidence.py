@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from viewkeeper.algorithms.protocol import Install, Update
@@ -10,7 +10,7 @@ from viewkeeper.consistency.history import Vector
 from viewkeeper.consistency.levels import Judgement, Level, Verdict
 from viewkeeper.simulator.base import BaseWorld
 from viewkeeper.simulator.laboratory import FrozenBag, Oracle, frozen
-from viewkeeper.simulator.wording import bag_text
+from viewkeeper.simulator.wording import bag_text, listed
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,16 @@ def _halves(world: BaseWorld, vector: Vector) -> list[str]:
 
 def _skipped(world: BaseWorld, verdict: Verdict, oracle: Oracle) -> str:
     assert verdict.missing is not None
-    at = world.judged_by().described(verdict.missing)
-    return f"the view never shows {bag_text(oracle(verdict.missing))}, the state after {at}"
+    shown = bag_text(oracle(verdict.missing))
+    return f"the view never shows {shown}, the state after {_after(world.workload.sources, verdict.missing)}"
+
+
+def _after(sources: Sequence[str], vector: Vector) -> str:
+    """``1 transaction of s1, 2 of s2 and 0 of s3``"""
+    first, *more = zip(sources, vector, strict=True)
+    words = [f"{first[1]:,} transaction{'s' * (first[1] != 1)} of {first[0]}"]
+    words += [f"{count:,} of {source}" for source, count in more]
+    return listed(words)
 
 
 def reflected(world: BaseWorld) -> Iterator[Vector]:

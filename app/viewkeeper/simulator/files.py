@@ -194,8 +194,10 @@ class _Reader:
             raise self.wrong(f"line {e.lineno}, column {e.colno}", what, _SAVE_AGAIN) from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise self.wrong("format", f"is not {FORMAT!r}, so this is no saved history", _SAVE_AGAIN)
-        if data.get("version") != VERSION:
-            raise self.wrong("version", f"is {data.get('version')!r}, and only {VERSION} can be read", _SAVE_AGAIN)
+        if "version" not in data:
+            raise self.wrong("version", "is missing", _SAVE_AGAIN)
+        if data["version"] != VERSION:
+            raise self.wrong("version", f"is {_json(data['version'])}, and only {VERSION} can be read", _SAVE_AGAIN)
         try:
             return _File.model_validate(data)
         except ValidationError as e:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -35,7 +36,7 @@ class Workload:
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
-        return tuple(sorted({r.source for r in self.relations}))
+        return tuple(sorted({r.source for r in self.relations}, key=_natural))
 
     @cached_property
     def tiny(self) -> TinyView:
@@ -44,6 +45,11 @@ class Workload:
     def at(self, source: str) -> Iterator[tuple[Transaction, tuple[Op, ...]]]:
         """The transactions of a source, in its order, with what each did there."""
         return ((t, t.parts[source]) for t in self.transactions if source in t.parts)
+
+
+def _natural(name: str) -> tuple[list[tuple[str, int]], str]:
+    """Orders names as people count: s2 before s10."""
+    return [(letters, int(digits or -1)) for letters, digits in re.findall("([^0-9]*)([0-9]*)", name)], name
 
 
 @lru_cache(maxsize=256)

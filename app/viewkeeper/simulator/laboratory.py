@@ -68,7 +68,7 @@ class Subject:
         return self.entry.promise.get(scenario, Level.INCONSISTENT)
 
     def __str__(self) -> str:
-        shown = (name if value is True else f"{name}={value}" for name, value in self.chosen)
+        shown = (name if value is True else f"{name}={value}".lower() for name, value in self.chosen)
         return " ".join((self.name, *shown))
 
 

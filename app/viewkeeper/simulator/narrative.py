@@ -17,7 +17,7 @@ from viewkeeper.messages import Ask
 from viewkeeper.simulator.base import BaseWorld, Happened, Message
 from viewkeeper.simulator.evidence import Fault
 from viewkeeper.simulator.history import Transaction
-from viewkeeper.simulator.wording import bag_text, ops_text, part_text, query_text, updates_text
+from viewkeeper.simulator.wording import bag_text, ops_text, part_text, query_text, taken_text, updates_text
 from viewkeeper.simulator.world import Reply
 
 
@@ -105,7 +105,7 @@ class _Narrator:
         return f"{message.transaction.id} arrives again and is dropped", origin
 
     def _delay(self, index: int, happened: Happened) -> tuple[str, int | None]:
-        return f"nothing arrives from {happened.source} for {happened.what} events", None
+        return f"nothing arrives from {happened.source} for {happened.what:,} events", None
 
     def _send(self, index: int, happened: Happened) -> tuple[str, int | None]:
         self.questions += 1
@@ -142,11 +142,11 @@ class _Narrator:
         return f"{ids[happened.what]} becomes visible", None
 
     def _compensate(self, index: int, happened: Happened) -> tuple[str, int | None]:
-        found: Compensation | None = happened.what
-        if found is None:
-            return f"compensates what {happened.source} answered", None
+        found: Compensation | range = happened.what
+        if isinstance(found, range):
+            return f"compensates what {happened.source} answered, for the batch of {updates_text(found)}", None
         because = f", because of {updates_text(found.because)}" if found.because else ""
-        return f"takes out {part_text(found.error)}{because}", None
+        return f"{taken_text(found.error)}{because}", None
 
     def _install(self, index: int, happened: Happened) -> tuple[str, int | None]:
         install, view = happened.what

@@ -221,6 +221,9 @@ class TaggedWorld(BaseWorld):
         for name, source in self.sources.items():
             source.inbox.append(Freeze(self._batch))
             self._missing |= {(name, "snapshot"), (name, "barrier")}
+            # A snapshot is asked for and waited for like any question; it carries the number of its batch.
+            self.costs.questions += 1
+            self.costs.bytes += 8
         self._note("freeze", None, self._numbered)
 
     def _returned(self, name: str) -> None:
@@ -238,7 +241,7 @@ class TaggedWorld(BaseWorld):
         if self._missing or self._steps is not None or not self._numbered:
             return
         sweep = self.sweep(self.tiny, self._queue())
-        sweep.on_compensated = lambda source: self._note("compensate", source, None)
+        sweep.on_compensated = lambda source: self._note("compensate", source, self._numbered)
         self._steps = sweep.changes(self._numbered)
         self._changes: dict[int, Bag] = {number: {} for number in self._numbered}
         self._step(None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from viewkeeper.algebra.tiny import Part, Row
@@ -10,6 +10,11 @@ from viewkeeper.algorithms.protocol import Op, Query, Term
 
 SHOWN = 12
 """Rows of a bag that are written out; the rest are counted."""
+
+
+def listed(words: Sequence[str]) -> str:
+    """``a, b and c``"""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def row_text(row: Row) -> str:
@@ -27,6 +32,14 @@ def part_text(part: Part, shown: int = SHOWN) -> str:
     return _set_text(named, shown)
 
 
+def taken_text(error: Part) -> str:
+    """What was subtracted, as it looks to the answer: rows taken out of it, rows put back into it, or both."""
+    out = {rows: count for rows, count in error.items() if count > 0}
+    back = {rows: -count for rows, count in error.items() if count < 0}
+    words = [f"{verb} {part_text(part)}" for verb, part in (("takes out", out), ("puts back", back)) if part]
+    return " and ".join(words)
+
+
 def _items(bag: Any) -> Iterable[tuple[Row, int]]:
     return bag.items() if isinstance(bag, Mapping) else bag
 
@@ -35,13 +48,13 @@ def _set_text(named: list[tuple[str, int]], shown: int) -> str:
     if not named:
         return "∅"
     words = [_counted(name, count) for name, count in sorted(named)]
-    more = f" … {len(words) - shown} more" if len(words) > shown else ""
+    more = f" … {len(words) - shown:,} more" if len(words) > shown else ""
     return "{" + " ".join(words[:shown]) + more + "}"
 
 
 def _counted(name: str, count: int) -> str:
     sign = "−" if count < 0 else ""
-    return f"{sign}{abs(count)}×{name}" if abs(count) != 1 else f"{sign}{name}"
+    return f"{sign}{abs(count):,}×{name}" if abs(count) != 1 else f"{sign}{name}"
 
 
 def ops_text(ops: Iterable[Op]) -> str:

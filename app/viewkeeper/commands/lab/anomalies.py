@@ -13,7 +13,7 @@ from rich.text import Text
 
 from viewkeeper.algorithms.registry import Scenario
 from viewkeeper.commands.lab.choosing import chosen_level, chosen_subject
-from viewkeeper.commands.lab.showing import Exhibit, console, keep
+from viewkeeper.commands.lab.showing import Exhibit, console, keep, require_writable
 from viewkeeper.commands.lab.workers import each
 from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import UsageError
@@ -33,12 +33,15 @@ def run(args: argparse.Namespace) -> int:
     level = None if args.level is None else chosen_level("lab anomaly", args.level)
     scenarios = list(Scenario) if args.scenario is None else [Scenario(args.scenario)]
     if args.algorithm is None:
-        if args.save or args.svg or args.option:
+        if args.option:
+            raise UsageError.at("lab anomaly", "--option needs an algorithm", "name one")
+        if args.save or args.svg:
             raise UsageError.at("lab anomaly", "only one history can be written", "name an algorithm")
         return _list(scenarios, level)
     subject = chosen_subject("lab anomaly", args.algorithm, args.option)
     if level is Level.COMPLETE_N and subject.run_length is None:
         raise UsageError.at("lab anomaly", f"{subject} knows no N", "ask for strong or complete")
+    require_writable(args.save, args.svg)
     return _one(subject, scenarios, level, args)
 
 
@@ -146,7 +149,7 @@ def _line(job: tuple[Subject, tuple[Scenario, ...], Level | None]) -> list[str]:
     history = loads(dumps(smallest(worst, worst.lowest)), "found")
     exhibit = Exhibit(subject, history, replayed(history), worst.lowest)
     words = exhibit.fault.words if exhibit.fault is not None else ""
-    size = str(len(history.workload.transactions))
+    size = f"{len(history.workload.transactions):,}"
     return [str(subject), worst.scenario, _promise(subject, worst.scenario), str(worst.lowest), size, words]
 
 

@@ -142,7 +142,11 @@ def _table(p: argparse.ArgumentParser) -> None:
         help="random histories for each algorithm and scenario (default: 400, about a minute)",
     )
     p.add_argument("--seed", metavar="S", type=_seed, default=7, help="draws the histories (default: 7)")
-    p.add_argument("--html", metavar="DIR", help="write laboratory.html there: the table, and plots")
+    p.add_argument(
+        "--html",
+        metavar="DIR",
+        help="write laboratory.html there: the table, and plots (measuring those takes about 20 s more)",
+    )
     p.add_argument("--csv", metavar="FILE", help="write the table as CSV")
 
 

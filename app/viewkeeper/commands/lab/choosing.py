@@ -32,7 +32,7 @@ def _option(place: str, algorithm: str, text: str) -> tuple[str, int | bool]:
         return name, value == "true"
     if known[name] is int and value.isascii() and value.isdigit() and int(value) > 0:
         return name, int(value)
-    wanted = "true or false" if known[name] is bool else "a whole number from 1"
+    wanted = _wanted(known[name])
     raise UsageError.at(place, f"option {name} must be {wanted}, not {value!r}", f"write {name}=… with one")
 
 
@@ -85,4 +85,9 @@ def _check_options(place: str, algorithm: str, options: Options) -> None:
         if name not in known:
             raise UsageError.at(place, f"{algorithm} has no option {name}", nearest(name, known))
         if type(value) is not known[name] or (known[name] is int and value < 1):
-            raise UsageError.at(place, f"{name} cannot be {value!r}", f"give {known[name].__name__} there")
+            said = str(value).lower()
+            raise UsageError.at(place, f"{name} cannot be {said}", f"it must be {_wanted(known[name])}")
+
+
+def _wanted(kind: type) -> str:
+    return "true or false" if kind is bool else "a whole number from 1"

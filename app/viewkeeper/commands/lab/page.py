@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from html import escape
 
 from viewkeeper.algorithms.registry import Scenario
 from viewkeeper.commands.lab.page_style import STYLE
 from viewkeeper.commands.lab.plots import Axis, Line, log_ticks, plot
-from viewkeeper.commands.lab.results import BY_RATE, BY_RELATIONS, LASTING, RUSH, SEEDS, Results
-from viewkeeper.simulator.laboratory import Subject
+from viewkeeper.commands.lab.results import BY_RATE, BY_RELATIONS, BY_SOURCES, LASTING, RUSH, SEEDS, SITES, Results
+from viewkeeper.simulator.laboratory import Subject, fits
 from viewkeeper.simulator.measure import RELATIONS, Stream, Tally, formula
+from viewkeeper.simulator.workload import Shape
 
 
 def page(results: Results, command: str) -> str:
@@ -38,7 +40,37 @@ def _head(results: Results, command: str) -> Iterator[str]:
         "workload after the other. The checkers held each view state against recomputation over the sources. This is "
         "Table 1 of the SWEEP paper (1997) and Figure 2 of the Strobe paper (1996), measured.</p>"
     )
+    yield "<dl>"
+    for term, meaning in _TERMS:
+        yield f"<dt>{term}</dt><dd>{meaning}</dd>"
+    yield "</dl>"
     yield f"<p>Made by <code>{escape(command)}</code>; the same seed makes the same page.</p>"
+
+
+_TERMS = (
+    (
+        "Scenarios",
+        "what a transaction spans. <b>single</b>: one row change at one source. <b>source-local</b>: several changes "
+        "at one source. <b>global</b>: changes at several sources, to be shown all or not at all.",
+    ),
+    ("convergent", "once the updates end and all is handled, the view is right. Until then it may show anything."),
+    (
+        "weak",
+        "convergent, and every state of the view is one that the sources could have been in. They may come in any "
+        "order, so the view may go back in time.",
+    ),
+    (
+        "strong",
+        "weak, and the states come in an order in which the sources could have gone through them. Some may be left "
+        "out: several updates may be shown as one step.",
+    ),
+    (
+        "complete-N",
+        "strong, and the states after every N-th transaction and after the last are shown. Those between may "
+        "be left out.",
+    ),
+    ("complete", "strong, and no state is left out: the view goes through one state for every transaction."),
+)
 
 
 # The table -----------------------------------------------------------------------------------------------------------
@@ -46,7 +78,7 @@ def _head(results: Results, command: str) -> Iterator[str]:
 
 def _table(results: Results) -> Iterator[str]:
     yield "<h2>Levels and costs</h2>"
-    yield '<div class="wide"><table>'
+    yield '<div class="wide"><table class="main">'
     yield f"<thead><tr>{''.join(_headings())}</tr></thead><tbody>"
     for subject in dict.fromkeys(subject for subject, _ in results.cells):
         yield f"<tr>{''.join(_cells(results, subject))}</tr>"
@@ -57,8 +89,10 @@ def _table(results: Results) -> Iterator[str]:
 def _headings() -> Iterator[str]:
     yield "<th>algorithm</th>"
     yield from (f"<th>{name}</th>" for name in ("single updates", "source-local", "global"))
-    for name in ("questions an update", "worst", "bound", "bytes an update", "longest standstill", "stalest"):
+    for name in ("questions an update", "worst", "bound", "bytes an update"):
         yield f'<th class="number">{name}</th>'
+    for name in ("longest standstill", "stalest"):
+        yield f'<th class="number">{name}<br><span class="paper">message times</span></th>'
 
 
 def _cells(results: Results, subject: Subject) -> Iterator[str]:
@@ -69,11 +103,11 @@ def _cells(results: Results, subject: Subject) -> Iterator[str]:
     yield from (_level(results, subject, scenario) for scenario in Scenario)
     tally, said, rush = results.cells[(subject, Scenario.SINGLE)], formula(subject), results.rush(subject)
     yield _number(tally.questions_per_update, 2)
-    yield f'<td class="number">{tally.worst}</td>'
-    yield f'<td class="number">{said.bound[RELATIONS]:.0f}<br><span class="paper">{escape(said.text)}</span></td>'
+    yield f'<td class="number">{tally.worst:,}</td>'
+    yield f'<td class="number">{said.bound[RELATIONS]:,.0f}<br><span class="paper">{escape(said.text)}</span></td>'
     yield _number(tally.bytes_per_update, 0)
     still = '<br><span class="quiet">needs a pause</span>' if rush.needs_quiet else ""
-    yield f'<td class="number">{rush.pause:.1f}{still}</td>'
+    yield f'<td class="number">{rush.pause:,.1f}{still}</td>'
     yield _number(rush.stalest, 1)
 
 
@@ -108,10 +142,12 @@ def _notes(results: Results) -> Iterator[str]:
         "queries with those that lead to them, each of one message a source. Half of the updates are deletions, which "
         "the algorithms with keys handle without a question. Worst is for one update, counted between installs; for "
         "<code>sweep</code>, <code>convergent</code> and pipelines, whose updates overlap, it is the largest average "
-        "of a history, rounded up.</li>"
+        "of a history, rounded up. A batch of <code>sweep</code> asks n−1 questions for each relation that it "
+        "changes, and n for snapshots; its bound is for a batch of one update, and the more updates share a batch, the "
+        "less each costs.</li>"
     )
     yield (
-        f"<li>Standstill: the longest time that the view did not move while {RUSH.updates} updates came at "
+        f"<li>Standstill: the longest time that the view did not move while {RUSH.updates:,} updates came at "
         f"{RUSH.rate:g} per message time, without a pause; stalest: how old an update was at most when the view got "
         "it. A message time is the mean that a message is under way.</li>"
     )
@@ -144,6 +180,7 @@ def _plots(results: Results) -> Iterator[str]:
     fixed = f"n = {BY_RATE[0].relations}"
     yield from _figure("Questions an update against n", "One update per message time", by_n, relations, "questions")
     yield from _figure("Questions an update against concurrency", fixed, by_rate, rates, "questions")
+    yield from _by_sources(results)
     yield from _figure(
         "Longest staleness against update rate",
         f"{fixed}, streams of {LASTING} message times without a pause. A view as stale as the stream "
@@ -155,21 +192,43 @@ def _plots(results: Results) -> Iterator[str]:
     )
 
 
+def _by_sources(results: Results) -> Iterator[str]:
+    lines: list[Line] = []
+    for streams in BY_SOURCES:
+        for line in _lines(results, SITES, streams, "sources", "questions"):
+            lines.append(replace(line, name=f"{line.name}, {streams[0].rate:g} per message time", number=len(lines)))
+    yield from _figure(
+        "Questions an update against sources",
+        f"A view of n = {BY_SOURCES[0][0].relations} relations in one source to one source each, neighbours together. "
+        "<code>sweep_sites</code> asks a source for all its relations in one visit; it asks again where updates got in "
+        "between, so it gains most while updates are rare",
+        lines,
+        Axis("sources", tuple(stream.sources or stream.relations for stream in BY_SOURCES[0])),
+        "questions",
+    )
+
+
 def _lines(
     results: Results, subjects: Sequence[Subject], streams: Sequence[Stream], along: str, what: str
 ) -> list[Line]:
     lines = []
-    for number, subject in enumerate(subjects):
+    everyone = list(dict.fromkeys(subject for subject, _ in results.cells))
+    for subject in subjects:
+        number = everyone.index(subject)
         measured = ((getattr(stream, along), results.mean(subject, stream, what)) for stream in streams)
         points = tuple((float(x), y) for x, y in measured if y is not None)
         if points:
-            lines.append(Line(str(subject), points, number))
+            lines.append(Line(_line_name(subject), points, number))
     return lines
+
+
+def _line_name(subject: Subject) -> str:
+    return str(subject) if fits(subject, Shape(2, 2)) else f"{subject} (all in one source)"
 
 
 def _figure(title: str, subtitle: str, lines: list[Line], x: Axis, unit: str) -> Iterator[str]:
     y = Axis(f"{unit} (log scale)", log_ticks([y for line in lines for _, y in line.points]), log=True)
-    yield f"<h2>{title}</h2><p>{escape(subtitle)}. Each point is the mean of {SEEDS} streams.</p>"
+    yield f"<h2>{title}</h2><p>{subtitle}. Each point is the mean of {SEEDS} streams.</p>"
     yield f'<figure class="wide">{plot(title, lines, x, y)}</figure>'
     yield "<details><summary>the numbers</summary>"
     yield '<div class="wide"><table><thead><tr><th>algorithm</th>'

@@ -26,6 +26,10 @@ p, li { max-width: 78ch; }
 code { font: 13px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; margin: 12px 0; }
 table { border-collapse: collapse; width: 100%; font-size: 13.5px; }
+td.number .paper { white-space: normal; }
+table.main { min-width: 1080px; }
+dt { font-weight: 600; }
+dd { margin: 0 0 6px; max-width: 78ch; }
 th, td { text-align: left; vertical-align: top; padding: 6px 12px 6px 0; border-bottom: 1px solid var(--rule); }
 thead th { vertical-align: bottom; color: var(--dim); font-weight: 600; }
 tbody tr:hover { background: var(--row); }

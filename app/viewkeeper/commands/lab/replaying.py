@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.text import Text
-
 from viewkeeper.commands.lab.choosing import checked_history
-from viewkeeper.commands.lab.showing import Exhibit, console, keep
+from viewkeeper.commands.lab.showing import Exhibit, console, keep, require_writable, scenario_of
 from viewkeeper.config_problems import nearest
 from viewkeeper.errors import UsageError
 from viewkeeper.simulator.examples import EXAMPLES
@@ -21,11 +19,10 @@ def run(args: argparse.Namespace) -> int:
     """Shows what a history does."""
     history = EXAMPLES.get(args.file) or _loaded(args.file)
     subject = checked_history(args.file, history)
+    require_writable(args.svg)
     exhibit = Exhibit(subject, history, replayed(history))
     out = console()
-    seed = "" if history.seed is None else f", seed {history.seed}"
-    out.print(Text(f"{args.file}: {subject} ({subject.entry.paper}){seed}", style="bold"))
-    exhibit.show(out)
+    exhibit.show_as(out, scenario_of(history.workload), f"{args.file}: ")
     keep(exhibit, None, args.svg, out)
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from statistics import fmean
 
 from viewkeeper.algorithms.registry import Scenario
@@ -32,6 +33,10 @@ BY_RELATIONS = tuple(Stream(n, 1.0, 60) for n in range(2, 7))
 LASTING = 100
 """How long the streams of different rates last, in message times: as long as each other, whatever the rate."""
 BY_RATE = tuple(Stream(4, rate, round(rate * LASTING)) for rate in (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0))
+BY_SOURCES = tuple(tuple(Stream(6, rate, 120, sources) for sources in (1, 2, 3, 6)) for rate in (0.1, 1.0))
+"""Views of six relations: all in one source, then fewer and fewer in each; while little happens, and much."""
+SITES = (Subject.of("sweep_sequential", {}), Subject.of("sweep_sites", {}))
+"""SWEEP, and what becomes of it where a source is asked for all its relations at once."""
 SEEDS = 3
 """A point of a plot is the mean of so many streams."""
 
@@ -111,7 +116,7 @@ def _jobs(histories: int, seed: int, plots: bool) -> Iterator[_Job]:
         for subject in everyone:
             yield _Small(subject, scenario, histories * SMALL)
     for subject in everyone if plots else ():
-        for stream in (*BY_RELATIONS, *BY_RATE):
+        for stream in (*BY_RELATIONS, *BY_RATE, *(chain(*BY_SOURCES) if subject in SITES else ())):
             for n in range(SEEDS):
                 yield _Streamed(subject, stream, seed + n)
 

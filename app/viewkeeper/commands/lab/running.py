@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import random
 
-from rich.text import Text
-
 from viewkeeper.commands.lab.choosing import chosen_shape, chosen_subject
-from viewkeeper.commands.lab.showing import Exhibit, console, keep
+from viewkeeper.commands.lab.showing import Exhibit, console, keep, require_writable
 from viewkeeper.simulator.history import History
 from viewkeeper.simulator.laboratory import make
 from viewkeeper.simulator.schedule import Faults, run_randomly
@@ -19,16 +17,13 @@ def run(args: argparse.Namespace) -> int:
     """Draws a history by seed and shows it."""
     subject = chosen_subject("lab run", args.algorithm, args.option)
     shape = chosen_shape("lab run", subject, args)
+    require_writable(args.save, args.svg)
     rng = random.Random(args.seed)
     workload = random_workload(rng, shape)
     world = make(subject.name, workload, subject.options)
     events = run_randomly(world, rng, Faults(args.crash, args.duplicate, args.delay))
     exhibit = Exhibit(subject, History(workload, subject.name, subject.options, events, args.seed), world)
     out = console()
-    what = f"{shape.updates} transactions, scenario {shape.scenario}, seed {args.seed}"
-    out.print(Text(f"{subject} ({subject.entry.paper})", style="bold"))
-    out.print(Text(what))
-    exhibit.show(out)
-    out.print(Text(f"promised        {subject.promise(shape.scenario) or 'nothing'}"))
+    exhibit.show_as(out, shape.scenario)
     keep(exhibit, args.save, args.svg, out)
     return 0

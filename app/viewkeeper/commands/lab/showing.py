@@ -10,13 +10,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from viewkeeper.algorithms.registry import Scenario
 from viewkeeper.consistency.levels import Judgement, Level
 from viewkeeper.errors import UsageError
-from viewkeeper.simulator.diagram import WIDTH, draw
+from viewkeeper.simulator.diagram import WIDTH, draw, legend
 from viewkeeper.simulator.diagram_svg import draw_svg
 from viewkeeper.simulator.evidence import Fault, fault_of
 from viewkeeper.simulator.files import dumps
-from viewkeeper.simulator.history import History
+from viewkeeper.simulator.history import History, Workload
 from viewkeeper.simulator.laboratory import AnyWorld, Oracle, Subject, judged
 from viewkeeper.simulator.measure import formula
 from viewkeeper.simulator.narrative import narrate
@@ -40,9 +41,20 @@ _TONES = {
 }
 
 
+_FAULTS = frozenset({"crash", "duplicate", "delay"})
+
+
+class _Printer(Console):
+    def on_broken_pipe(self) -> None:
+        # The command line decides how a command ends whose reader is gone; rich would end it with 1.
+        raise BrokenPipeError
+
+
 def console() -> Console:
-    """Where everything is printed: as wide as the terminal, or as a page where there is none."""
-    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
+    """Where everything is printed: as wide as the terminal, but no narrower than a page."""
+    out = _Printer(highlight=False, soft_wrap=True)
+    out.width = max(out.width, WIDTH) if sys.stdout.isatty() else WIDTH
+    return out
 
 
 class Exhibit:
@@ -67,8 +79,25 @@ class Exhibit:
 
     def picture(self) -> str:
         """The run as SVG."""
-        title = f"{self.subject}: this history is {_said(self.judgement.level)}"
-        return draw_svg(self.steps, self.lanes, title)
+        level = self.judgement.level
+        reached = f"is {level}" if level else "reaches no level, not even convergent"
+        return draw_svg(self.steps, self.lanes, f"{self.subject}: this history {reached}")
+
+    def show_as(self, out: Console, scenario: Scenario, name: str = "") -> None:
+        """Prints the run as one of a scenario: whose it is, what happened, and what was promised there."""
+        self._head(out, scenario, name)
+        self.show(out)
+        promised = self.subject.promise(scenario)
+        out.print(Text(f"promised        {promised if promised else 'nothing'}"))
+
+    def _head(self, out: Console, scenario: Scenario, name: str) -> None:
+        subject, history = self.subject, self.history
+        out.print(Text(f"{name}{subject} ({subject.entry.paper})", style="bold"))
+        count = len(history.workload.transactions)
+        facts = [f"{count:,} transaction{'s' * (count != 1)}", f"scenario {scenario}"]
+        facts += [] if history.seed is None else [f"seed {history.seed}"]
+        facts += [f"by default {', '.join(defaults)}"] if (defaults := _defaults(subject)) else []
+        out.print(Text(", ".join(facts)))
 
     def show(self, out: Console) -> None:
         """Prints the run, its level with the evidence, and its costs."""
@@ -91,11 +120,12 @@ class Exhibit:
 
     def show_steps(self, out: Console) -> None:
         for line in draw(self.steps, self.lanes, out.width):
-            text = Text(f"{line.lanes}  ", style="dim")
-            text.append(line.text, style=_TONES.get(line.tone, ""))
             if line.tone == "name":
-                text = Text(line.lanes, style="bold")
-            out.print(text)
+                out.print(Text(line.lanes, style="bold"))
+            else:
+                out.print(Text.assemble((line.lanes, "dim"), "  ", (line.text, _TONES.get(line.tone, ""))))
+        out.print()
+        out.print(Text(textwrap.fill(legend(self.steps), out.width), style="dim"))
         out.print()
 
     def show_verdict(self, out: Console) -> None:
@@ -131,12 +161,36 @@ class Exhibit:
         if not updates:
             yield from _hanging("questions", "none, there were no updates")
             return
-        said = formula(self.subject)
-        paper = f"the papers say {said.text}, n = {len(self.world.tiny.view.occurrences)}"
-        asked = f"{costs.questions} for {updates} update{'s' * (updates > 1)}, {costs.questions / updates:.2f} each"
-        yield from _hanging("questions", f"{asked} ({paper})")
-        per_update = f"{costs.bytes / updates:.0f} an update"
+        asked = f"{costs.questions:,} for {updates:,} update{'s' * (updates > 1)}"
+        each = f"{costs.questions / updates:,.2f} each"
+        yield from _hanging("questions", f"{asked}, {each}{self._snapshots()} ({self._expected()})")
+        per_update = f"{costs.bytes / updates:,.0f} an update"
         yield from _hanging("bytes", f"{costs.bytes:,} carried by questions and answers, {per_update}")
+
+    def _snapshots(self) -> str:
+        freezes = sum(happened.kind == "freeze" for happened in self.world.log)
+        return f", {freezes * len(self.world.workload.sources):,} of them for snapshots" if freezes else ""
+
+    def _expected(self) -> str:
+        """What the formula says; it speaks of runs without faults, after which questions are asked again."""
+        if any(happened.kind in _FAULTS for happened in self.world.log):
+            return "with faults, for which there is no formula"
+        said = formula(self.subject)
+        return f"{said.said_by} {said.text}, n = {len(self.world.tiny.view.occurrences)}"
+
+
+def scenario_of(workload: Workload) -> Scenario:
+    """The narrowest scenario that all transactions of a workload are in."""
+    if any(len(t.parts) > 1 for t in workload.transactions):
+        return Scenario.GLOBAL
+    several = any(len(ops) > 1 for t in workload.transactions for ops in t.parts.values())
+    return Scenario.LOCAL if several else Scenario.SINGLE
+
+
+def _defaults(subject: Subject) -> list[str]:
+    """The options that were not chosen, as they are then."""
+    left = (name for name in subject.entry.options if name not in subject.options)
+    return [f"{name}={getattr(subject.entry.make, name)}".lower() for name in left]
 
 
 def _hanging(head: str, text: str) -> list[str]:
@@ -152,7 +206,25 @@ def write(path: str, text: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as e:
-        raise UsageError.at(path, f"cannot be written: {(e.strerror or str(e)).lower()}", "name another file") from None
+        raise _unwritable(path, e) from None
+
+
+def require_writable(*paths: str | None) -> None:
+    """Raises UsageError if one of the files could not be written; leaves all as they are."""
+    for path in filter(None, paths):
+        file = Path(path)
+        try:
+            there = file.exists()
+            with file.open("a"):
+                pass
+            if not there:
+                file.unlink()
+        except OSError as e:
+            raise _unwritable(path, e) from None
+
+
+def _unwritable(path: str, error: OSError) -> UsageError:
+    return UsageError.at(path, f"cannot be written: {(error.strerror or str(error)).lower()}", "name another file")
 
 
 def keep(exhibit: Exhibit, save: str | None, svg: str | None, out: Console) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 from viewkeeper.algorithms.registry import Scenario
 from viewkeeper.commands.lab.page import page
 from viewkeeper.commands.lab.results import RUSH, Results, measure
-from viewkeeper.commands.lab.showing import console, write
+from viewkeeper.commands.lab.showing import console, require_writable, write
 from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import UsageError
 from viewkeeper.simulator.laboratory import Subject
@@ -26,15 +26,19 @@ PAGE = "laboratory.html"
 
 def run(args: argparse.Namespace) -> int:
     """Measures, prints, writes; 1 if a promise was broken."""
+    file = None if args.html is None else str(Path(args.html) / PAGE)
     if args.html is not None:
         _require_folder(args.html)
+    require_writable(args.csv, file)
     results = measure(args.histories, args.seed, plots=args.html is not None)
     out = console()
     _print(results, out)
     if args.csv is not None:
         write(args.csv, csv_text(results))
-    if args.html is not None:
-        write(str(Path(args.html) / PAGE), page(results, _command(args)))
+        out.print(Text(f"written  {args.csv}"))
+    if file is not None:
+        write(file, page(results, _command(args)))
+        out.print(Text(f"written  {file}"))
     return _report_broken(results, out)
 
 
@@ -91,11 +95,11 @@ def _row(subject: Subject, scenario: Scenario, tally: Tally, rush: Flow) -> list
         Text(str(promised) if promised else "nothing"),
         reached(tally, promised),
         Text(_number(tally.questions_per_update, 2)),
-        Text(str(tally.worst)),
-        Text(f"{formula(subject).bound[RELATIONS]:.0f}" if single else ""),
+        Text(f"{tally.worst:,}"),
+        Text(f"{formula(subject).bound[RELATIONS]:,.0f}" if single else ""),
         Text(_number(tally.bytes_per_update, 0)),
-        Text(f"{rush.pause:.0f}{'*' if rush.needs_quiet else ' '}" if single else ""),
-        Text(f"{rush.stalest:.0f}" if single else ""),
+        Text(f"{rush.pause:,.0f}{'*' if rush.needs_quiet else ' '}" if single else ""),
+        Text(f"{rush.stalest:,.0f}" if single else ""),
     ]
 
 
@@ -119,9 +123,10 @@ def legend(results: Results) -> list[str]:
         f"         repeated deliveries, and in {small:,} in all that are the interleavings of small workloads,",
         "         one workload after the other (not of sweep, whose world has too many orders)",
         f"asked    questions an update, on average; worst: for one update; bound: what the papers say, n = {RELATIONS}",
-        "         (worst of sweep, convergent and pipelines, whose updates overlap: the average of a history)",
+        "         (worst of sweep, convergent and pipelines, whose updates overlap: the average of a history;",
+        "         sweep asks every source for a snapshot too, once a batch: its bound is for a batch of one)",
         "bytes    carried by questions and answers, an update",
-        f"still    the longest that the view stood still, in message times, while {RUSH.updates} updates came at",
+        f"still    the longest that the view stood still, in message times, while {RUSH.updates:,} updates came at",
         f"         {RUSH.rate:.0f} per message time, {RUSH.updates / RUSH.rate:.0f} message times in all"
         " (*: it needs a pause to move)",
         "stale    how old an update was at most, in that stream, when the view got it",
@@ -150,7 +155,7 @@ def csv_text(results: Results) -> str:
             [
                 *(subject, subject.entry.paper, scenario, promised if promised else "", tally.lowest),
                 *(tally.histories, tally.small, tally.undecided),
-                *(_number(tally.questions_per_update, 4), tally.worst, said.text, bound),
+                *(_number(tally.questions_per_update, 4).replace(",", ""), tally.worst, said.text, bound),
                 _number(tally.bytes_per_update, 1).replace(",", ""),
                 *(f"{rush.pause:.2f}", f"{rush.stalest:.2f}", f"{rush.length:.2f}"),
                 "yes" if rush.needs_quiet else "no",

@@ -2,8 +2,8 @@
 
 SQLite holds no snapshot for us (a held read lock would stop the writers in journal mode ``delete``). Instead every
 answer carries the log's last id as its position, and the log rows past the last delivered one as its ``tail``: they
-are read in the same transaction, so answer − tail is the relation as of the delivered position. Rows that do not fit
-their declared types are dealt with in ``sqlite_images``.
+are read in the same transaction, so answer − tail is the relation as of the delivered position. A connection reads
+the log forward only (``sqlite_tail``). Rows that do not fit their declared types are dealt with in ``sqlite_images``.
 """
 
 from __future__ import annotations
@@ -12,32 +12,27 @@ import os
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from viewkeeper.algebra.bag import COUNT
 from viewkeeper.algebra.types import Kind, Relation, Type
 from viewkeeper.errors import SourceError
 from viewkeeper.managers.sources import sqlite_log as log
-from viewkeeper.managers.sources.sqlite_images import Excused, OnMisfit, row_batches
+from viewkeeper.managers.sources.sqlite_images import Excused
 from viewkeeper.managers.sources.sqlite_pushdown import certain_sql
 from viewkeeper.managers.sources.sqlite_schema import Table, quoted, read_table, table_names
-from viewkeeper.managers.sources.sqlite_spool import gather
-from viewkeeper.managers.sources.sqlite_values import decoded
+from viewkeeper.managers.sources.sqlite_tail import Chunks, TailOf, Tails, chunks, counted, gathered
+from viewkeeper.managers.sources.sqlite_values import ONE_FORM, decoded
 from viewkeeper.managers.sources.sqlite_watch import used_problems
 from viewkeeper.messages import Answer, Ask
 
-_FETCH_ROWS = 20_000
 _KEYS_AT_ONCE = 5_000
 _VARIABLES = 30_000  # SQLite allows 32,766 in one statement
 _CACHE_KIB = 32_000
 _RELOAD = "run `viewkeeper init --reload`"
-
-_PUSHABLE = {Kind.INTEGER, Kind.TEXT, Kind.FLOAT, Kind.BOOLEAN, Kind.DATE, Kind.BINARY}
-"""Types whose equal values have one stored form; decimals and timestamps have many, so their relation is read whole."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +59,14 @@ class LogPosition:
 
 @dataclass
 class _Session:
-    """A connection of one thread, with what it knows of the schema it saw last."""
+    """A connection of one thread, with what it knows of the schema it saw last, and the tails it read under it."""
 
     db: sqlite3.Connection
     pid: int
     schema: int | None = None
     installed: int | None = None  # which log it saw last
     tables: dict[str, Table] | None = None
+    tails: Tails = field(default_factory=Tails)
 
 
 class SqliteSource:
@@ -104,6 +100,7 @@ class SqliteSource:
     def freeze(self, delivered: str | None, hold: bool = False) -> SqliteSnapshot:
         """A snapshot at the delivered position; without one, at a boundary written now."""
         db = self._session().db
+        self._forget_tails()
         if delivered is not None and not hold:
             return SqliteSnapshot(int(delivered), forgiven=self._forgiven)
         with log.reporting(self.place), log.writing(db):
@@ -125,6 +122,7 @@ class SqliteSource:
         return str(snapshot.since)
 
     def release(self, snapshot: SqliteSnapshot) -> None:
+        self._forget_tails()
         if snapshot.hold:
             db = self._session().db
             with log.reporting(self.place), log.writing(db):
@@ -157,10 +155,10 @@ class SqliteSource:
             self._require_log(snapshot.since, position, state.pruned)
             table = self._table(session, ask.relation)
             types = self._types(table, ask.columns)
-            excused = Excused(self.place, ask.relation, ask.relation in snapshot.forgiven)
-            tail = self._tail(session.db, ask, types, state, snapshot.since, excused)
-            rows = _gathered(self._rows(session.db, ask, table), types, excused.found)
-        return Answer(_counted(rows), LogPosition(position), tail)
+            tail = session.tails.read(session.db, self._tail_of(ask, types, state, snapshot.since))
+            excused = Excused(self.place, ask.relation, tail.came, ask.relation in snapshot.forgiven)
+            rows = gathered(self._rows(session.db, ask, table), types, excused.found)
+        return Answer(counted(rows), LogPosition(position), tail.table)
 
     # ---- connection and schema
 
@@ -173,6 +171,12 @@ class SqliteSource:
             session = self._local.session = _Session(db, os.getpid())
         return session
 
+    def _forget_tails(self) -> None:
+        """A snapshot begins or ends, so the tails of earlier ones are not asked for again, or just in passing."""
+        session: _Session | None = getattr(self._local, "session", None)
+        if session is not None:
+            session.tails.forget()
+
     def _watched(self, session: _Session) -> log.LogState:
         """The log's state; when the schema changed, first a look whether the log can still be trusted."""
         version = session.db.execute("PRAGMA schema_version").fetchone()[0]
@@ -183,6 +187,7 @@ class SqliteSource:
             if session.installed not in (None, state.installed):
                 raise SourceError.at(self.place, "its change log was removed and made anew", _RELOAD)
             session.schema, session.installed, session.tables = version, state.installed, {}
+            session.tails.forget()
         return state
 
     def _table(self, session: _Session, relation: str) -> Table:
@@ -210,7 +215,7 @@ class SqliteSource:
 
     # ---- reading
 
-    def _rows(self, db: sqlite3.Connection, ask: Ask, table: Table) -> Iterator[list[tuple[Any, ...]]]:
+    def _rows(self, db: sqlite3.Connection, ask: Ask, table: Table) -> Chunks:
         """The rows to answer with; all of them where SQLite cannot compare (a collation only its programs know)."""
         columns = ", ".join(f"_t.{quoted(name)}" for name in ask.columns) or "NULL"
         whole = f"SELECT {columns} FROM {quoted(table.name)} AS _t"
@@ -219,14 +224,12 @@ class SqliteSource:
         except sqlite3.OperationalError as error:
             if "no such collation sequence" not in str(error):
                 raise
-            yield from _chunks(db.execute(whole))
+            yield from chunks(db.execute(whole))
 
-    def _matching_rows(
-        self, db: sqlite3.Connection, ask: Ask, table: Table, columns: str, whole: str
-    ) -> Iterator[list[tuple[Any, ...]]]:
+    def _matching_rows(self, db: sqlite3.Connection, ask: Ask, table: Table, columns: str, whole: str) -> Chunks:
         kept, parameters = self._selection(ask)
         if ask.keys is None or not self._pushes_keys(ask, table):
-            yield from _chunks(db.execute(f"{whole} WHERE {kept}" if kept else whole, parameters))
+            yield from chunks(db.execute(f"{whole} WHERE {kept}" if kept else whole, parameters))
             return
         names = [f"k{i}" for i in range(len(ask.key))]
         equal = " AND ".join(f"_t.{quoted(c)} = _k.{k}" for c, k in zip(ask.key, names, strict=True))
@@ -238,7 +241,7 @@ class SqliteSource:
                 f"WITH _k({', '.join(names)}) AS (VALUES {bound}) SELECT {columns} FROM _k CROSS JOIN "
                 f"{quoted(table.name)} AS _t WHERE {equal}{f' AND {kept}' if kept else ''}"
             )
-            yield from _chunks(db.execute(sql, [*keys, *parameters]))
+            yield from chunks(db.execute(sql, [*keys, *parameters]))
 
     def _selection(self, ask: Ask) -> tuple[str, list[Any]]:
         certain = None
@@ -247,9 +250,9 @@ class SqliteSource:
         return ("", []) if certain is None else (f"({certain[0]})", list(certain[1]))
 
     def _pushes_keys(self, ask: Ask, table: Table) -> bool:
-        """May SQLite compare the keys? Its equality may be looser than ours, never stricter."""
+        """May SQLite compare the keys? Its equality may be looser than ours, never stricter: else all rows are read."""
         types = self._types(table, ask.key)
-        return all(type.kind in _PUSHABLE for type in types.values())
+        return all(type.kind in ONE_FORM for type in types.values())
 
     def _key_chunks(self, ask: Ask) -> Iterator[list[Any]]:
         """The keys, sorted, as flat lists of parameters; keys with a NULL join nothing and are left out."""
@@ -261,49 +264,14 @@ class SqliteSource:
             columns = [_bindable(column) for column in keys.slice(start, step).columns]
             yield (columns[0] if len(columns) == 1 else [value for row in zip(*columns, strict=True) for value in row])
 
-    def _tail(
-        self,
-        db: sqlite3.Connection,
-        ask: Ask,
-        types: dict[str, Type],
-        state: log.LogState,
-        since: int,
-        excused: Excused,
-    ) -> pa.Table:
+    def _tail_of(self, ask: Ask, types: dict[str, Type], state: log.LogState, since: int) -> TailOf:
         captured = state.tables.get(ask.relation)
         if captured is None or not captured.active:
             raise SourceError.at(self.place, f"table {ask.relation} is not captured", "run `viewkeeper init`")
-        places = [
-            next((i for i, (c, _) in enumerate(captured.layout.columns) if c == name), None) for name in ask.columns
-        ]
-        if None in places:
+        stands = {name: place for place, (name, _) in enumerate(captured.layout.columns)}
+        if not stands.keys() >= set(ask.columns):
             raise SourceError.at(self.place, f"{ask.relation} was altered", "start `viewkeeper capture`")
-        sides = [", ".join([f"{side}{i}" for i in places]) or "NULL" for side in ("b", "a")]
-        queries = [
-            f"SELECT {columns} FROM {log.LOG} WHERE id > ? AND relation = ? AND op IN (?, 'update')"
-            for columns in sides
-        ]
-        tables = []
-        signs = (("delete", -1, excused.went), ("insert", 1, excused.came))
-        for query, (op, count, on_misfit) in zip(queries, signs, strict=True):
-            chunks = _chunks(db.execute(query, (since, ask.relation, op)))
-            tables.append(_counted(_gathered(chunks, types, on_misfit), count))
-        return pa.concat_tables(tables)
-
-
-def _gathered(chunks: Iterable[list[tuple[Any, ...]]], types: dict[str, Type], on_misfit: OnMisfit) -> pa.Table:
-    """The rows that fit, as one table."""
-    schema = pa.schema([(name, type.arrow) for name, type in types.items()])
-    return gather(row_batches(chunks, types, on_misfit), schema)
-
-
-def _counted(rows: pa.Table, count: int = 1) -> pa.Table:
-    return rows.append_column(COUNT, pa.array(np.full(len(rows), count, np.int64)))
-
-
-def _chunks(cursor: sqlite3.Cursor) -> Iterator[list[tuple[Any, ...]]]:
-    while rows := cursor.fetchmany(_FETCH_ROWS):
-        yield rows
+        return TailOf(since, ask.relation, tuple(types.items()), tuple(stands[name] for name in ask.columns))
 
 
 def _bindable(column: pa.ChunkedArray) -> list[Any]:

@@ -26,27 +26,21 @@ OnMisfit = Callable[[Row, str, Misfit], None]
 class Excused:
     """The misfit rows that an answer may hold: as many of each as the tail shows to have come."""
 
-    def __init__(self, place: str, relation: str, forgiven: bool = False):
+    def __init__(self, place: str, relation: str, came: Counter[Row], forgiven: bool = False):
         self.place = place
         self.relation = relation
         self.forgiven = forgiven  # the views that use the relation promise no exactness: leave out any
-        self._came: Counter[Row] = Counter()
-
-    def came(self, row: Row, column: str, misfit: Misfit) -> None:
-        """The tail shows the row as an image after a change."""
-        self._came[row] += 1
-
-    def went(self, row: Row, column: str, misfit: Misfit) -> None:
-        """The tail shows the row as an image before a change: the answer does not hold that one."""
+        self._came = came  # the tail's, which goes with other answers too
+        self._found: Counter[Row] = Counter()
 
     def found(self, row: Row, column: str, misfit: Misfit) -> None:
         """The answer holds the row; raises SourceError unless the tail showed it."""
         if self.forgiven:
             return
-        if not self._came[row]:
+        self._found[row] += 1
+        if self._found[row] > self._came[row]:
             place = f"{self.place}: {self.relation}.{column}"
             raise SourceError.at(place, str(misfit), "correct the row, or the column's declared type") from misfit
-        self._came[row] -= 1
 
 
 def row_batches(

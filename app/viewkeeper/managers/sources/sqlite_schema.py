@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from viewkeeper.algebra.types import Column, Relation, Type
-from viewkeeper.managers.sources.sqlite_values import declared_type
+from viewkeeper.managers.sources.sqlite_values import ONE_FORM, declared_type
 
 OWN = "_viewkeeper_"
 """Everything this program creates in a database has a name that starts like this."""
@@ -114,9 +114,25 @@ class Table:
         leading = {i.positions[0] for i in self.indexes if i.where is None and i.positions[0] is not None}
         if self.rowid_column is not None:
             leading.add(self.rowid_column)
-        key = tuple(self.columns[i].name for i in self.primary_key)
+        key = [self.columns[i] for i in self.primary_key]
         return Relation(
-            source, self.name, columns, key, frozenset(self.columns[i].name for i in leading if i is not None)
+            source,
+            self.name,
+            columns,
+            key=tuple(c.name for c in key),
+            indexed=frozenset(self.columns[i].name for i in leading if i is not None),
+            nullable=self._nullable_key,
+            blurred=frozenset(c.name for c in key if c.type.kind not in ONE_FORM),
+        )
+
+    @property
+    def _nullable_key(self) -> frozenset[str]:
+        """The columns of the primary key that SQLite lets be NULL, and then does not keep unique.
+
+        Only an ordinary table has such columns: WITHOUT ROWID and STRICT make them NOT NULL, and a rowid is a number.
+        """
+        return frozenset(
+            self.columns[i].name for i in self.primary_key if not self.columns[i].not_null and i != self.rowid_column
         )
 
 

@@ -35,6 +35,9 @@ from viewkeeper.algebra.types import (
 Stored = int | float | str | bytes | None
 """What SQLite's storage classes are in Python."""
 
+ONE_FORM = frozenset({Kind.INTEGER, Kind.TEXT, Kind.FLOAT, Kind.BOOLEAN, Kind.DATE, Kind.BINARY})
+"""Types whose equal values are equal to SQLite too. Of decimals (which are rounded) and timestamps many are not."""
+
 _PRECISION = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?")
