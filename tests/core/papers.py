@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from viewkeeper.algebra.types import INTEGER, Column, Relation
+from viewkeeper.algebra.types import Relation
 from viewkeeper.algorithms.protocol import Op
 from viewkeeper.simulator.history import Transaction, Workload
 
+from .lab_worlds import relation
+
 Rows = Sequence[tuple[Any, ...]]
-
-
-def relation(source: str, name: str, columns: str, key: str = "") -> Relation:
-    return Relation(source, name, tuple(Column(c, INTEGER) for c in columns.split()), tuple(key.split()))
 
 
 def workload(sql: str, relations: Mapping[Relation, Rows], *updates: tuple[str, str, str, tuple[Any, ...]]) -> Workload:

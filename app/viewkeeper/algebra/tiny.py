@@ -104,7 +104,7 @@ class TinyView:
     def start(self, occurrence: int, rows: Mapping[Row, int]) -> Part:
         """Partial rows that hold these rows (as the occurrence sees them) and nothing else yet."""
         part = {self._with(self.nothing, occurrence, row): count for row, count in rows.items()}
-        return self._where(part, self.view.decided_at_start(occurrence))
+        return self.where(part, self.view.decided_at_start(occurrence))
 
     def probes(self, part: Part, hop: Hop) -> set[Row]:
         """The distinct keys that a hop asks for; NULL joins nothing."""
@@ -113,7 +113,7 @@ class TinyView:
 
     def join(self, part: Part, hop: Hop, rows: Mapping[Row, int]) -> Part:
         """part ⋈ rows (as the hop's occurrence sees them), with every condition that can be decided now."""
-        key = self._key(hop)
+        key = self.key_of(hop)
         index: dict[Row, list[tuple[Row, int]]] = {}
         for row, count in rows.items():
             index.setdefault(key(row), []).append((row, count))
@@ -129,7 +129,7 @@ class TinyView:
                 continue
             for row, times in matching(wanted):
                 add(joined, {self._with(combination, at, row): count * times})
-        return self._where(joined, hop.residuals)
+        return self.where(joined, hop.residuals)
 
     def output(self, part: Part) -> Bag:
         """The view's rows that complete combinations make."""
@@ -146,9 +146,6 @@ class TinyView:
 
     def where(self, part: Part, conditions: tuple[Expr, ...]) -> Part:
         """The partial rows for which every condition holds."""
-        return self._where(part, conditions)
-
-    def _where(self, part: Part, conditions: tuple[Expr, ...]) -> Part:
         if not conditions:
             return part
         tests = [self._value(condition) for condition in conditions]
@@ -202,13 +199,10 @@ class TinyView:
         columns = [self._column(*probe) for probe in hop.probe]
         return lambda combination: tuple(column(combination) for column in columns)
 
-    def _key(self, hop: Hop) -> Callable[[Row], Row]:
-        positions = self._positions[hop.occurrence.index]
-        return _picker([positions[name] for name in hop.key])
-
     def key_of(self, hop: Hop) -> Callable[[Row], Row]:
         """What a row of the hop's occurrence is looked up by."""
-        return self._key(hop)
+        positions = self._positions[hop.occurrence.index]
+        return _picker([positions[name] for name in hop.key])
 
 
 def _picker(indexes: list[int]) -> Callable[[Row], Row]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from viewkeeper.algebra.tiny import Bag, Name, add, recompute
+from viewkeeper.algebra.tiny import Bag, add, recompute
 from viewkeeper.algorithms.protocol import Install, Update, apply
 from viewkeeper.consistency.history import SourceHistory, Vector
 from viewkeeper.simulator.history import (
@@ -67,11 +67,7 @@ class BaseWorld(ABC):
 
     def __post_init__(self) -> None:
         self.tiny = self.workload.tiny
-        self.initial: dict[Name, Bag] = {}
-        for relation in self.workload.relations:
-            bag = self.initial[(relation.source, relation.name)] = {}
-            for row in self.workload.initial.get((relation.source, relation.name), ()):
-                add(bag, {row: 1})
+        self.initial = self.workload.state((0,) * len(self.workload.sources))
         self.view = recompute(self.tiny, self.initial)
         self.states: list[Bag] = [dict(self.view)]
         names = self.workload.sources
@@ -180,13 +176,7 @@ class BaseWorld(ABC):
         return SourceHistory(names, lengths, self._view_at, order, tuple(together))
 
     def _view_at(self, vector: Vector) -> Bag:
-        relations = {name: dict(bag) for name, bag in self.initial.items()}
-        for name, count in zip(self.workload.sources, vector, strict=True):
-            for place, (_, ops) in enumerate(self.workload.at(name)):
-                if place < count:
-                    for op in ops:
-                        add(relations[(name, op.relation)], {op.row: op.count})
-        return recompute(self.tiny, relations)
+        return recompute(self.tiny, self.workload.state(vector))
 
     def _commit(self, index: int) -> None:
         transaction = self.workload.transactions[index]

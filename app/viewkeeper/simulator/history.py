@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import islice
 
 from viewkeeper.algebra.sql import parse_view
-from viewkeeper.algebra.tiny import Name, Row, TinyView
+from viewkeeper.algebra.tiny import Bag, Name, Row, TinyView, add
 from viewkeeper.algebra.types import Catalog, Relation
 from viewkeeper.algorithms.protocol import Op
 
@@ -41,6 +42,18 @@ class Workload:
     @cached_property
     def tiny(self) -> TinyView:
         return _tiny(self.relations, self.sql)
+
+    def state(self, included: Sequence[int]) -> dict[Name, Bag]:
+        """Every relation after so many transactions of each source, in the order of ``sources``."""
+        state: dict[Name, Bag] = {name: {} for name in self.catalog}
+        for name, rows in self.initial.items():
+            for row in rows:
+                add(state[name], {row: 1})
+        for source, count in zip(self.sources, included, strict=True):
+            for _, ops in islice(self.at(source), count):
+                for op in ops:
+                    add(state[(source, op.relation)], {op.row: op.count})
+        return state
 
     def at(self, source: str) -> Iterator[tuple[Transaction, tuple[Op, ...]]]:
         """The transactions of a source, in its order, with what each did there."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from viewkeeper.algebra.tiny import Bag, Name, Row, add, recompute
+from viewkeeper.algebra.tiny import Row, recompute
 from viewkeeper.algorithms.registry import ALGORITHMS, Entry, Options, Scenario
 from viewkeeper.consistency.history import Vector
 from viewkeeper.consistency.judge import judge
@@ -127,24 +127,13 @@ class Oracle:
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
-        self._ops = [[ops for _, ops in workload.at(name)] for name in workload.sources]
         self._known: dict[Vector, FrozenBag] = {}
 
     def __call__(self, vector: Vector) -> FrozenBag:
         known = self._known.get(vector)
         if known is None:
-            known = self._known[vector] = frozen(recompute(self._workload.tiny, self._relations(vector)))
+            known = self._known[vector] = frozen(recompute(self._workload.tiny, self._workload.state(vector)))
         return known
-
-    def _relations(self, vector: Vector) -> dict[Name, Bag]:
-        relations: dict[Name, Bag] = {name: {} for name in self._workload.catalog}
-        for name, rows in self._workload.initial.items():
-            for row in rows:
-                add(relations[name], {row: 1})
-        for source, transactions, count in zip(self._workload.sources, self._ops, vector, strict=True):
-            for op in (op for ops in transactions[:count] for op in ops):
-                add(relations[(source, op.relation)], {op.row: op.count})
-        return relations
 
 
 class Oracles:
