@@ -11,7 +11,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMPS := .venv/.stamps
 
-setup: tools $(STAMPS)/linked $(STAMPS)/broker
+setup: tools $(STAMPS)/linked $(STAMPS)/broker $(STAMPS)/connect
 
 demo: setup
 	@$(BIN)/viewkeeper demo
@@ -62,7 +62,7 @@ $(STAMPS)/packages: requirements.lock setup.cfg pyproject.toml $(STAMPS)/venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(STAMPS)/spark $(STAMPS)/broker: $(STAMPS)/%: pom.xml $(STAMPS)/venv
+$(STAMPS)/spark $(STAMPS)/broker $(STAMPS)/connect: $(STAMPS)/%: pom.xml $(STAMPS)/venv
 	@rm -rf .venv/jars/$*
 	mvn --quiet --batch-mode -P $* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.venv/jars/$*
 	@touch $@

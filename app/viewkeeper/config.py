@@ -120,7 +120,14 @@ def _name(value: str) -> str:
     return value
 
 
+def _at_least_one(value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise ValueError(f"must be a whole number of at least 1, not {value!r}")
+    return value
+
+
 Duration = Annotated[timedelta, PlainValidator(_duration)]
+AtLeastOne = Annotated[int, PlainValidator(_at_least_one)]
 AbsolutePath = Annotated[Path, PlainValidator(_path)]
 Topic = Annotated[str, AfterValidator(_topic)]
 Name = Annotated[str, AfterValidator(_name)]
@@ -172,7 +179,28 @@ class SqliteConfig(SourceConfig):
     format: Literal["native"] = "native"
 
 
-KINDS: dict[str, type[SourceConfig]] = {"sqlite": SqliteConfig}
+def _url(value: Any) -> str:
+    """What libpq connects by; never quoted in an error, because it may hold a password."""
+    if not isinstance(value, str) or not re.match(r"postgres(ql)?://", value):
+        raise ValueError("must be a URL; write postgresql://user:${PASSWORD}@host:port/database")
+    return value
+
+
+class PostgresConfig(SourceConfig):
+    """``slot`` and ``publication`` are always set in a loaded configuration: viewkeeper_<source>."""
+
+    kind: Literal["postgres"]
+    url: Annotated[str, PlainValidator(_url)] = Field(repr=False)
+    format: Literal["debezium"] = "debezium"
+    schema_name: str = Field(default="public", alias="schema", min_length=1)
+    slot: str = ""
+    publication: str = ""
+    max_connections: AtLeastOne = 6
+    max_rows_per_second: AtLeastOne | None = None
+    statement_timeout: Duration = timedelta(minutes=5)
+
+
+KINDS: dict[str, type[SourceConfig]] = {"sqlite": SqliteConfig, "postgres": PostgresConfig}
 
 
 def _by_kind(value: Any, info: ValidationInfo) -> SourceConfig:
@@ -206,12 +234,6 @@ def _algorithm(value: str) -> str:
     return value
 
 
-def _at_least_one(value: Any) -> int:
-    if type(value) is not int or value < 1:
-        raise ValueError(f"must be a whole number of at least 1, not {value!r}")
-    return value
-
-
 def _every(value: Any) -> int | timedelta:
     """A number of updates, or a duration."""
     try:
@@ -219,8 +241,6 @@ def _every(value: Any) -> int | timedelta:
     except ValueError:
         raise ValueError(f"must be a number of updates or a duration such as 30s, not {value!r}") from None
 
-
-AtLeastOne = Annotated[int, PlainValidator(_at_least_one)]
 
 OPTIONS = {name: frozenset(entry.options) for name, entry in ALGORITHMS.items()}
 """Every algorithm that a view may name, and the options it has."""
@@ -249,6 +269,18 @@ class ViewConfig(_Section):
         return {name: value for name, value in given.items() if isinstance(value, int)}
 
 
+def _default_slots(sections: dict[str, Any]) -> dict[str, Any]:
+    """Fills in the slots and publications that the file does not name; PostgreSQL takes small letters there."""
+    return {
+        name: section.model_copy(
+            update={key: getattr(section, key) or f"viewkeeper_{name.lower()}" for key in ("slot", "publication")}
+        )
+        if isinstance(section, PostgresConfig)
+        else section
+        for name, section in sections.items()
+    }
+
+
 def _default_topics(pattern: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Fills in the topics that the file does not name."""
 
@@ -270,6 +302,7 @@ class Config(_Section):
         dict[Name, AnySource],
         Field(min_length=1),
         AfterValidator(_default_topics("{}.updates")),
+        AfterValidator(_default_slots),
     ]
     views: Annotated[
         dict[Name, ViewConfig],

@@ -116,7 +116,11 @@ class GlobalPart(NamedTuple):
 
 
 class Update(NamedTuple):
-    """U_k before it has its number: one source transaction, and the message that told of it."""
+    """U_k before it has its number: one source transaction, and the messages that told of it.
+
+    ``position`` orders the updates of a source. ``tag`` decides which snapshots include it, where that is not its
+    position. ``begins`` is the offset of its first message, where that is not ``offset``, its last.
+    """
 
     source: str
     txn: str
@@ -125,6 +129,17 @@ class Update(NamedTuple):
     offset: int
     timestamp: int
     part_of: GlobalPart | None = None
+    tag: int | None = None
+    begins: int | None = None
+
+    @property
+    def known_by(self) -> int:
+        """What ``SnapshotPosition.includes`` takes."""
+        return self.position if self.tag is None else self.tag
+
+    @property
+    def first_offset(self) -> int:
+        return self.offset if self.begins is None else self.begins
 
 
 @dataclass(frozen=True)
@@ -145,13 +160,48 @@ class Rejected:
         )
 
 
+class Truncation(NamedTuple):
+    """A relation was emptied by an update, which does not say of what; its changes are those made afterwards."""
+
+    ordinal: int
+    source: str
+    relation: str
+
+
 @dataclass(frozen=True)
 class Received:
-    """The updates of a batch in delivery order, their changes per relation, and what was refused."""
+    """The updates of a batch in delivery order, their changes per relation, and what was refused.
+
+    ``again`` are updates that are in a cut already, and that a snapshot may all the same not include yet.
+    """
 
     updates: Sequence[Update]
     changes: Mapping[tuple[str, str], pa.Table]  # used columns, _count, _ordinal
     rejected: Sequence[Rejected]
+    truncated: Sequence[Truncation] = ()
+    again: Received | None = None
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a source's updates have come: the order position of the last one.
+
+    Up to ``until``, what the load's ``snapshot`` (as the source writes it) includes was loaded and gets no number.
+    The text of it is what cuts hold.
+    """
+
+    last: int
+    until: int = 0
+    snapshot: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Reached:
+        last, _, rest = text.partition(" ")
+        until, _, snapshot = rest.partition(" ")
+        return cls(int(last), int(until or 0), snapshot)
+
+    def __str__(self) -> str:
+        return str(self.last) if self.last >= self.until else f"{self.last} {self.until} {self.snapshot}"
 
 
 class SnapshotPosition(Protocol):

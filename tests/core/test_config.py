@@ -105,7 +105,7 @@ fold: sometimes
 bad_messages: quarantin
 sources:
   shop: {kind: sqlite, path: "${NOWHERE}/x.db", topc: a}
-  crm: {kind: postgres, url: x}
+  crm: {kind: oracle, url: x}
   stock: {kind: sqlite}
   _x: {kind: sqlite, path: x.db}
   a-b: 5
@@ -122,7 +122,7 @@ views:
             "kafka.options: option acks is not for the configuration to decide; leave it out",
             "warehouse: must be a path",
             "sources.shop.topc: this key is not known; did you mean topic?",
-            "sources.crm.kind: 'postgres' is not a known kind of source; use sqlite",
+            "sources.crm.kind: 'oracle' is not a known kind of source; use postgres, sqlite",
             "sources.stock.path: is missing; add it",
             "sources._x: cannot be a name; use a letter, then letters, digits and '_'",
             "sources.a-b: cannot be a name; use a letter, then letters, digits and '_'",

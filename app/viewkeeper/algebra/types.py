@@ -66,8 +66,11 @@ def decimal(precision: int, scale: int) -> Type:
 
 @dataclass(frozen=True)
 class Column:
+    """A column; ``declared`` is its type in its source's own words, where messages and answers need it."""
+
     name: str
     type: Type
+    declared: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ class Relation:
     """A table of a source as views may use it.
 
     ``key`` identifies a row by the values that a reader gets, except where its columns are ``nullable`` or ``blurred``:
-    a source may let several rows have NULL there, or tell stored values apart that a reader gets as one.
+    a source may let several rows have NULL there, or tell stored values apart that a reader gets as one. ``logged``
+    are the columns whose old values the source's log tells when a row is changed or deleted; None means all.
     """
 
     source: str
@@ -85,6 +89,7 @@ class Relation:
     indexed: frozenset[str] = frozenset()  # columns that lead an index: a look-up by them is no scan
     nullable: frozenset[str] = frozenset()
     blurred: frozenset[str] = frozenset()
+    logged: frozenset[str] | None = None
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)

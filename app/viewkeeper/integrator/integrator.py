@@ -33,7 +33,7 @@ class Batch:
 def number(received: Received, last_update: int, views: Sequence[View]) -> Batch:
     """Gives the received updates the numbers after ``last_update``, in delivery order."""
     numbers = range(last_update + 1, last_update + 1 + len(received.updates))
-    positions = np.fromiter((update.position for update in received.updates), np.int64, len(numbers))
+    positions = np.fromiter((update.known_by for update in received.updates), np.int64, len(numbers))
     queue = Queue(
         {relation: _numbered(changes, numbers.start, positions) for relation, changes in received.changes.items()}
     )

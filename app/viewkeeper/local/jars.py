@@ -13,8 +13,8 @@ from viewkeeper.errors import UsageError
 INSTALL_JAVA = "install it: sudo apt-get install openjdk-17-jre-headless"
 
 
-def jar_folder(of: Literal["broker", "spark"]) -> Path:
-    """The folder that holds the jars of the broker or of Spark's connectors.
+def jar_folder(of: Literal["broker", "connect", "spark"]) -> Path:
+    """The folder that holds the jars of the broker, of Kafka Connect or of Spark's connectors.
 
     ``VIEWKEEPER_JARS`` names the folder above it; without it, that is ``jars`` in the virtual environment.
     """

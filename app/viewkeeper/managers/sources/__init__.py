@@ -6,24 +6,37 @@ from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
 from viewkeeper.algebra.types import Relation
-from viewkeeper.messages import Answer, Ask
+from viewkeeper.messages import Answer, Ask, SnapshotPosition
 
 
 class Source(Protocol):
     """One autonomous database. Implementations pickle (Spark's workers ask too) and connect on first use."""
 
     name: str
+    readers: int | None  # at most so many processes may ask at the same time; None for any number
 
     def describe(self, relations: Iterable[str] | None = None) -> dict[str, Relation]:
         """The relations as they are declared now: all, or just the named ones that exist."""
 
     def freeze(self, delivered: str | None, hold: bool = False) -> Any:
-        """A snapshot that every later ``ask`` refers to; it pickles.
+        """A snapshot that every later ``ask`` refers to, here and in other processes; it pickles.
 
         ``delivered`` is the position up to which the caller has every update. None asks for a fresh start: the
         snapshot then carries a position that no later update straddles. ``hold`` keeps what the source must
         remember for this snapshot until ``release``, for callers that are not the job.
         """
+
+    def contains(self, snapshot: Any) -> SnapshotPosition | None:
+        """What the snapshot contains; None where that is, by the source's nature, every update delivered so far."""
+
+    def barrier(self, snapshot: Any) -> str | None:
+        """Writes a token into the source's log, after everything the snapshot contains; None where none is needed.
+
+        Once it has come out of the topic, every update that an answer can contain was received.
+        """
+
+    def confirm(self, snapshot: Any) -> None:
+        """Called after the last answer: raises SourceUnreachable if the answers are void and must be asked anew."""
 
     def require(self, position: str) -> None:
         """Raises SourceError unless every change after ``position``, and none before it, can still be told apart."""
@@ -41,10 +54,13 @@ class Source(Protocol):
         """Answers in one short read; the answer states its own position."""
 
     def release(self, snapshot: Any) -> None:
-        """Ends the snapshot."""
+        """Ends what this process holds for the snapshot; doing it twice is harmless."""
 
     def last_change(self) -> str:
-        """The position of the newest committed change of a captured relation."""
+        """The position of the newest committed change, as far as the source can tell; changes nothing."""
+
+    def mark(self) -> str:
+        """A position that the source's topic will reach, and past which lies nothing that is committed by now."""
 
     def reached(self, position: str, target: str) -> bool:
         """Whether a source that stands at ``position`` has delivered everything up to ``target``."""

@@ -72,6 +72,8 @@ class _Session:
 class SqliteSource:
     """The ``Source`` for ``kind: sqlite``; one connection per thread and process, made on first use."""
 
+    readers: int | None = None
+
     def __init__(self, name: str, path: str):
         self.name = name
         self.path = path
@@ -118,6 +120,15 @@ class SqliteSource:
             state = log.read_state(db, self.place)
             self._require_log(int(position), log.last_id(db), state.pruned)
 
+    def contains(self, snapshot: SqliteSnapshot) -> None:
+        """Every update delivered so far: the log is written by the transaction that it tells of."""
+
+    def barrier(self, snapshot: SqliteSnapshot) -> None:
+        """Not needed: answers carry what no topic has delivered yet."""
+
+    def confirm(self, snapshot: SqliteSnapshot) -> None:
+        """Every answer was read in one transaction together with the log it refers to."""
+
     def position(self, snapshot: SqliteSnapshot) -> str:
         return str(snapshot.since)
 
@@ -135,6 +146,9 @@ class SqliteSource:
         db = self._session().db
         with log.reporting(self.place), log.reading(db):
             return str(log.last_change(db, log.read_state(db, self.place)))
+
+    def mark(self) -> str:
+        return self.last_change()
 
     def ask(self, ask: Ask, snapshot: SqliteSnapshot) -> Answer:
         """Answers in one read transaction; raises ``SnapshotLost`` when the log no longer reaches back."""
