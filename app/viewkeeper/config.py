@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -150,14 +152,18 @@ class KafkaConfig(_Section):
         return {**quiet, **self.options, "bootstrap.servers": self.bootstrap, **own}
 
     def spark(self) -> dict[str, str]:
-        """The same options for Spark's Kafka source, whose Java client names a few of them otherwise."""
+        """The same options for Spark's Kafka source."""
+        return {f"kafka.{key}": value for key, value in self.java().items()}
+
+    def java(self) -> dict[str, str]:
+        """The same options for a Java client, which names a few of them otherwise."""
         java = dict(self.options)
         user, password = java.pop("sasl.username", None), java.pop("sasl.password", None)
         if user is not None and password is not None:
             java["sasl.jaas.config"] = _jaas(java.get("sasl.mechanism", ""), user, password)
         if certificate := java.pop("ssl.ca.location", None):
             java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": certificate}
-        return {f"kafka.{key}": value for key, value in {**java, "bootstrap.servers": self.bootstrap}.items()}
+        return {**java, "bootstrap.servers": self.bootstrap}
 
 
 def _jaas(mechanism: str, user: str, password: str) -> str:
@@ -181,8 +187,30 @@ class SqliteConfig(SourceConfig):
 
 def _url(value: Any) -> str:
     """What libpq connects by; never quoted in an error, because it may hold a password."""
-    if not isinstance(value, str) or not re.match(r"postgres(ql)?://", value):
+    if not isinstance(value, str) or not re.match(r"postgres(ql)?://", value) or _server(value) is None:
         raise ValueError("must be a URL; write postgresql://user:${PASSWORD}@host:port/database")
+    return value
+
+
+def _server(url: str) -> str | None:
+    """Where a URL leads, without its database; None if libpq cannot read it."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.Error:
+        return None
+    return f"{parts.get('host') or parts.get('hostaddr') or ''}:{parts.get('port') or 5432}"
+
+
+def _slot(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9_]{0,63}", value):
+        raise ValueError("may have small letters, digits and _ only, at most 63, as PostgreSQL demands")
+    return value
+
+
+def _enough_connections(value: Any) -> int:
+    """The driver takes one for its snapshot and one for its barriers; the rest are readers."""
+    if type(value) is not int or value < 3:
+        raise ValueError(f"must be a whole number of at least 3, not {value!r}")
     return value
 
 
@@ -193,9 +221,9 @@ class PostgresConfig(SourceConfig):
     url: Annotated[str, PlainValidator(_url)] = Field(repr=False)
     format: Literal["debezium"] = "debezium"
     schema_name: str = Field(default="public", alias="schema", min_length=1)
-    slot: str = ""
+    slot: Annotated[str, AfterValidator(_slot)] = ""
     publication: str = ""
-    max_connections: AtLeastOne = 6
+    max_connections: Annotated[int, PlainValidator(_enough_connections)] = 6
     max_rows_per_second: AtLeastOne | None = None
     statement_timeout: Duration = timedelta(minutes=5)
 
@@ -354,7 +382,8 @@ def _known_keys(tree: dict[str, Any], keys: Keys) -> Iterable[str]:
         case ("kafka",):
             return KafkaConfig.model_fields
         case ("sources", name):
-            return KINDS[tree["sources"][name]["kind"]].model_fields
+            fields = KINDS[tree["sources"][name]["kind"]].model_fields
+            return [field.alias or key for key, field in fields.items()]
         case ("views", name):
             algorithm = _algorithm_of(tree["views"][name])
             return ViewConfig.model_fields.keys() - ANY_OPTION | OPTIONS.get(algorithm, frozenset())
@@ -396,13 +425,24 @@ def _shared_topics(tree: dict[str, Any], file: str) -> list[Problem]:
 
 
 def _shared_databases(tree: dict[str, Any], file: str, directory: Path) -> list[Problem]:
-    """Databases that two sources name: their captures would take each other's changes."""
+    """Databases and slots that two sources name: their captures would take each other's changes."""
     paths = {name: s["path"] for name, s in _sections(tree, "sources") if isinstance(s.get("path"), str)}
     uses = [
         (str(Path(directory, Path(path).expanduser()).resolve()), f"sources.{name}.path", f"database {path}")
         for name, path in paths.items()
     ]
-    return _shared(uses, file, "use one source for it")
+    return [*_shared(uses, file, "use one source for it"), *_shared_slots(tree, file)]
+
+
+def _shared_slots(tree: dict[str, Any], file: str) -> list[Problem]:
+    """Replication slots that two sources of one server name."""
+    slots = [
+        (_server(section["url"]), section.get("slot") or f"viewkeeper_{name.lower()}", name)
+        for name, section in _sections(tree, "sources")
+        if isinstance(section.get("url"), str)
+    ]
+    uses = [(f"{server} {slot}", f"sources.{name}.slot", f"slot {slot}") for server, slot, name in slots if server]
+    return _shared(uses, file, "give each source its own slot")
 
 
 def _shared(uses: Iterable[tuple[str, str, str]], file: str, remedy: str) -> list[Problem]:

@@ -82,6 +82,10 @@ class SourceUnreachable(SourceError):
     """The source does not answer at the moment; trying again may help."""
 
 
+class SnapshotLost(SourceError):
+    """The source no longer knows the state that it was asked for; a newer one may do."""
+
+
 class KafkaError(WorldError):
     pass
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from viewkeeper.algebra.expressions import Expr
@@ -176,10 +177,42 @@ class Received:
     """
 
     updates: Sequence[Update]
-    changes: Mapping[tuple[str, str], pa.Table]  # used columns, _count, _ordinal
+    changes: Tables  # used columns, _count, _ordinal
     rejected: Sequence[Rejected]
     truncated: Sequence[Truncation] = ()
     again: Received | None = None
+
+    def and_then(self, later: Received) -> Received:
+        """Both together, the later one's updates after these."""
+        behind = len(self.updates)
+        again = later.again if self.again is None else self.again
+        if self.again is not None and later.again is not None:
+            again = self.again.and_then(later.again)
+        return Received(
+            [*self.updates, *later.updates],
+            stacked(self.changes, {name: _moved(table, behind) for name, table in later.changes.items()}),
+            [*self.rejected, *later.rejected],
+            [*self.truncated, *(t._replace(ordinal=t.ordinal + behind) for t in later.truncated)],
+            again,
+        )
+
+
+Tables = Mapping[tuple[str, str], pa.Table]
+"""By source and relation."""
+
+
+def _moved(changes: pa.Table, by: int) -> pa.Table:
+    place = changes.column_names.index(ORDINAL)
+    return changes.set_column(place, ORDINAL, pc.add(changes[ORDINAL], by))
+
+
+def stacked(one: Tables, other: Tables) -> dict[tuple[str, str], pa.Table]:
+    """The tables of both; those of the same relation one after the other."""
+    both = {name: [tables[name] for tables in (one, other) if name in tables] for name in {*one, *other}}
+    return {
+        name: pa.concat_tables([each.select(tables[0].column_names) for each in tables])
+        for name, tables in both.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tests.scale import scaled
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue, Sweep, drive
 from viewkeeper.integrator.integrator import number
-from viewkeeper.messages import Answer, Ask
+from viewkeeper.messages import Answer, Ask, Reached
 from viewkeeper.queue.consumer import MESSAGES
 from viewkeeper.queue.update_queue import Inlet, UpdateQueue
 
@@ -111,7 +111,8 @@ class Play:
         for source in self.sources:
             relations = {r.name: r for r in self.world.catalog.values() if r.source == source}
             used = {name: [c.name for c in r.columns] for name, r in relations.items()}
-            inlets.append(Inlet(source, source, relations, used, self.cut.positions[source], self.cut.offsets[source]))
+            reached = Reached(self.cut.positions[source])
+            inlets.append(Inlet(source, source, relations, used, reached, self.cut.offsets[source]))
         return UpdateQueue(inlets)
 
     def load(self, name: str) -> None:
@@ -185,7 +186,7 @@ def test_an_update_no_view_can_see_is_numbered_but_relevant_to_none() -> None:
     relations = worlds.catalog(worlds.relation("s", "R", "a b"))
     world = World(relations, {("s", "R"): Counter()})
     view = worlds.parse_view("v", "SELECT x.a FROM s.R x WHERE x.a > 5", world.catalog)
-    inlet = Inlet("s", "s", {"R": relations[("s", "R")]}, {"R": ["a"]}, 0, 0)
+    inlet = Inlet("s", "s", {"R": relations[("s", "R")]}, {"R": ["a"]}, Reached(0), 0)
     changes = [
         [{"relation": "R", "op": "insert", "after": {"a": 1, "b": 1}}],
         [{"relation": "R", "op": "update", "before": {"a": 9, "b": 1}, "after": {"a": 9, "b": 2}}],

@@ -21,7 +21,7 @@ from viewkeeper.algebra.types import (
     Type,
     decimal,
 )
-from viewkeeper.messages import Received
+from viewkeeper.messages import Reached, Received
 from viewkeeper.queue.consumer import MESSAGES
 from viewkeeper.queue.update_queue import Inlet, UpdateQueue
 from viewkeeper.queue.values import WrongType, json_column
@@ -31,7 +31,7 @@ OTHER = Relation("shop", "other", (Column("x", INTEGER),))
 
 
 def inlet(**more: Any) -> Inlet:
-    settings: dict[str, Any] = {"position": 0, "offset": 0, **more}
+    settings: dict[str, Any] = {"position": Reached(0), "offset": 0, **more}
     relations = {"orders": ORDERS, "other": OTHER}
     return Inlet("shop", "shop.updates", relations, {"orders": ["id", "note"]}, **settings)
 
@@ -63,7 +63,7 @@ def test_a_repeated_message_is_dropped_by_its_position() -> None:
 
 
 def test_an_update_that_a_load_includes_gets_no_number() -> None:
-    received = UpdateQueue([inlet(position=5)]).receive(messages(insert(4, 1), insert(5, 1), insert(6, 2)))
+    received = UpdateQueue([inlet(position=Reached(5))]).receive(messages(insert(4, 1), insert(5, 1), insert(6, 2)))
     assert [u.position for u in received.updates] == [6]
 
 
@@ -139,7 +139,9 @@ def test_a_message_set_aside_counts_as_passed_but_moves_no_position() -> None:
 
 
 def test_topics_merge_by_time_and_keep_their_own_order() -> None:
-    crm = Inlet("crm", "crm.updates", {"c": Relation("crm", "c", (Column("id", INTEGER),))}, {"c": ["id"]}, 0, 0)
+    crm = Inlet(
+        "crm", "crm.updates", {"c": Relation("crm", "c", (Column("id", INTEGER),))}, {"c": ["id"]}, Reached(0), 0
+    )
     change = [{"relation": "c", "op": "insert", "after": {"id": 1}}]
     late = pa.Table.from_pylist(
         [

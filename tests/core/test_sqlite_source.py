@@ -18,10 +18,9 @@ from viewkeeper.algebra.construct import compare
 from viewkeeper.algebra.expressions import ColumnRef, Literal
 from viewkeeper.algebra.types import DATE, INTEGER, TEXT
 from viewkeeper.capture.sqlite_triggers import install, remove
-from viewkeeper.errors import SourceError, SourceUnreachable
+from viewkeeper.errors import SnapshotLost, SourceError, SourceUnreachable
 from viewkeeper.managers.sources import sqlite_log, sqlite_spool
 from viewkeeper.managers.sources.sqlite import SqliteSource
-from viewkeeper.managers.sources.sqlite_log import SnapshotLost
 from viewkeeper.messages import Ask
 
 TABLES = """

@@ -12,7 +12,8 @@ from viewkeeper.commands import verify
 from viewkeeper.config import load_config
 from viewkeeper.errors import UsageError
 from viewkeeper.job.assembly import assemble
-from viewkeeper.job.loading import frozen, load
+from viewkeeper.job.freezing import frozen
+from viewkeeper.job.loading import load
 from viewkeeper.warehouse.cuts import WarehouseTransaction
 from viewkeeper.warehouse.warehouse import Warehouse
 
@@ -35,8 +36,8 @@ def load_views(conf: Path) -> None:
     warehouse = Warehouse(project.config.warehouse)
     with warehouse.lock():
         warehouse.open()
-        with frozen(project.sources, positions) as snapshots:
-            load(project.views.values(), project.sources, snapshots, 0, warehouse, {})
+        with frozen(project.sources, positions, hold=True) as at:
+            load(project.views.values(), at.sources, at.snapshots, 0, warehouse, {})
         warehouse.commit(WarehouseTransaction(0, positions, {"shop": 0}, "complete", views=project.views))
 
 

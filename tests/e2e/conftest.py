@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 
 from tests.conftest import SharedBroker
 from tests.e2e.harness import Installation, Tables
+from tests.e2e.postgres import USUAL, Captured, Database, Debezium, Servers, database
 
 Install = Callable[..., Installation]
+MakeDatabase = Callable[..., Database]
 
 
 @pytest.fixture
@@ -29,6 +32,39 @@ def install(tmp_path: Path, broker: SharedBroker, request: pytest.FixtureRequest
     yield make
     for installation in made:
         installation.end()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """PostgreSQL servers; they end with the test run."""
+    servers = Servers(tmp_path_factory.mktemp)
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture
+def new_database(postgres: Servers) -> Iterator[MakeDatabase]:
+    """Makes fresh databases: ``new_database("CREATE TABLE …", …, version=18)``; they are gone after the test."""
+    with ExitStack() as made:
+
+        def make(*statements: str, name: str = "t", version: int = USUAL) -> Database:
+            return made.enter_context(database(postgres.shared(version), statements, name))
+
+        yield make
+
+
+@pytest.fixture
+def debezium(tmp_path: Path, broker: SharedBroker) -> Iterator[Callable[..., Debezium]]:
+    """Starts real Debezium for sources: ``debezium(Captured("shop", database, topic, {"orders": ["id"]}), …)``."""
+    started: list[Debezium] = []
+
+    def start(*sources: Captured) -> Debezium:
+        started.append(Debezium(tmp_path / f"debezium{len(started)}", broker, *sources).start())
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.stop()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,7 +17,7 @@ from tests.e2e.shop import TABLES, VIEWS, WRITES, series
 from viewkeeper.config import load_config
 from viewkeeper.integrator.integrator import number
 from viewkeeper.job.assembly import assemble
-from viewkeeper.job.loading import frozen
+from viewkeeper.job.freezing import frozen
 from viewkeeper.job.opening import Opening
 from viewkeeper.managers import stages
 from viewkeeper.managers.stages import LARGE, DriverStage, SparkStage
@@ -78,8 +78,8 @@ def test_agree_driver_and_workers_sweep_a_batch_alike(
         batch = number(received, 0, list(project.views.values()))
         here = DriverStage(project.sources)
         there = SparkStage(spark, project.sources, tmp_path / "scratch")
-        with frozen(project.sources, keeper.queue.positions()) as snapshots:
-            swept = [stage.sweep(batch.queue, batch.starts, project.views, snapshots) for stage in (here, there)]
+        with frozen(project.sources, keeper.queue.positions(), hold=True) as at:
+            swept = [stage.sweep(batch.queue, batch.starts, project.views, at.snapshots) for stage in (here, there)]
             results = [
                 {name: per_update(project.views[name], pieces) for name, pieces in stage.items()} for stage in swept
             ]

@@ -66,11 +66,15 @@ def decimal(precision: int, scale: int) -> Type:
 
 @dataclass(frozen=True)
 class Column:
-    """A column; ``declared`` is its type in its source's own words, where messages and answers need it."""
+    """A column; ``declared`` is its type in its source's own words, where messages and answers need it.
+
+    ``refused`` says why no view may use it (then its type is ``UNKNOWN``), and after a semicolon what to do.
+    """
 
     name: str
     type: Type
     declared: str = ""
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class Relation:
     ``key`` identifies a row by the values that a reader gets, except where its columns are ``nullable`` or ``blurred``:
     a source may let several rows have NULL there, or tell stored values apart that a reader gets as one. ``logged``
     are the columns whose old values the source's log tells when a row is changed or deleted; None means all.
+    ``refused`` says why no view may use it, and after a semicolon what to do.
     """
 
     source: str
@@ -90,6 +95,7 @@ class Relation:
     nullable: frozenset[str] = frozenset()
     blurred: frozenset[str] = frozenset()
     logged: frozenset[str] | None = None
+    refused: str = ""
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)

@@ -24,7 +24,7 @@ from viewkeeper.algebra.evaluate import evaluate, holds
 from viewkeeper.algebra.expressions import Expr
 from viewkeeper.algebra.timeline import POSITION, UNNUMBERED, Timeline, Window, build, key_codes, match
 from viewkeeper.algebra.view import Hop, Occurrence, View
-from viewkeeper.messages import Answer, Ask
+from viewkeeper.messages import Answer, Ask, Tables, stacked
 
 POINTS = 200_000
 """At most this many partial rows are carried at a time, so that memory stays bounded however large a result is."""
@@ -40,7 +40,7 @@ class Queue:
     A table holds the used columns of the relation, ``_count``, ``_update`` and ``_position``.
     """
 
-    changes: Mapping[tuple[str, str], pa.Table] = field(default_factory=dict)
+    changes: Tables = field(default_factory=dict)
 
     def of(self, occurrence: Occurrence) -> pa.Table:
         """The changes that concern an occurrence: its columns, its selection applied."""
@@ -49,6 +49,10 @@ class Queue:
         if table is None:
             return schema.empty_table()
         return select(table.select(schema.names), occurrence.selection)
+
+    def and_older(self, changes: Tables) -> Queue:
+        """With changes of earlier updates, which answers may miss."""
+        return Queue(stacked(changes, self.changes)) if changes else self
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ class Sweep:
     queue: Queue
     points: int = POINTS
     on_compensated: Callable[[str], None] = lambda source: None
+    on_progress: Callable[[float], None] = lambda share: None  # hears which share of ``whole`` is done
 
     def starts(self, occurrence: int) -> pa.Table:
         """ΔR_i: what the numbered updates change in an occurrence, as the view can see it."""
@@ -125,9 +130,9 @@ class Sweep:
             part = part.where(self.view.decided_at_start(occurrence))
             yield from self._visit(part, self.view.hops(occurrence))
 
-    def whole(self, number: int) -> Steps:
-        """The view as of an update in full: the same sweep, started from every row of the first occurrence."""
-        first = self.view.occurrences[0]
+    def whole(self, number: int, start: int = 0) -> Steps:
+        """The view as of an update in full: the same sweep, started from every row of one occurrence."""
+        first = self.view.occurrences[start]
         answer = yield question(first)
         assert answer is not None
         window = Window(number, 1)
@@ -136,12 +141,13 @@ class Sweep:
         timeline = build(answer.rows, nothing_asked, changes, np.zeros(len(changes), np.int64), included, window)
         if timeline.compensated:
             self.on_compensated(first.source)
-        hops = tuple(replace(hop, inclusive=True) for hop in self.view.hops(0))
+        hops = tuple(replace(hop, inclusive=True) for hop in self.view.hops(start))
         for low in range(0, len(timeline.rows), self.points):
             row = np.arange(low, min(low + self.points, len(timeline.rows)))
-            part = Part(np.full(len(row), number), timeline.count[row], {0: timeline.rows}, {0: row})
-            part = part.where(tuple(filter(None, (first.selection, *self.view.decided_at_start(0)))))
+            part = Part(np.full(len(row), number), timeline.count[row], {start: timeline.rows}, {start: row})
+            part = part.where(tuple(filter(None, (first.selection, *self.view.decided_at_start(start)))))
             yield from self._visit(part, hops)
+            self.on_progress((low + len(row)) / len(timeline.rows))
 
     def _visit(self, part: Part, hops: tuple[Hop, ...]) -> Steps:
         if len(part) == 0:

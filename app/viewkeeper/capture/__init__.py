@@ -1,0 +1,37 @@
+"""Capture: a source's changes → its topic."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+
+class Capture(Protocol):
+    """What makes one source log the changes that views need. Implementations connect on first use."""
+
+    name: str
+
+    def install(self, relations: Mapping[str, Collection[str]], reload: bool = False) -> bool:
+        """Makes exactly these relations captured (relation → used columns); is one captured only from now on?
+
+        Doing it twice changes nothing. A relation whose capture was interrupted, so that changes may be missing, is
+        refused here or told by ``since``, unless the caller is about to ``reload`` its views.
+        """
+
+    def installed(self) -> list[str]:
+        """What the last ``install`` created or changed, a sentence each."""
+
+    def begun(self, relations: Collection[str]) -> int:
+        """The order position of the newest change before these relations' capture began: only past it all is known."""
+
+    def since(self) -> dict[str, int]:
+        """Per captured relation the order position where its capture last became active."""
+
+    def pass_topic(self) -> None:
+        """Makes every later change's position larger than all in the topic; for a caller that loads every view."""
+
+    def remove(self) -> list[str]:
+        """Takes out of the source what ``install`` has put there; tells what it did, a sentence each."""
+
+    def prune(self, position: int) -> int:
+        """Lets the source forget its log up to ``position``, which a cut holds; what it could forget of it."""

@@ -11,7 +11,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from viewkeeper.capture.sqlite_triggers import check_schema, install, remove
 from viewkeeper.capture.update_pieces import UpdatePieces, encode_updates
@@ -48,13 +48,19 @@ class SqliteCapture:
         self.topic = UpdateTopic(name, topic, client)
         self.floor = floor
         self.sent = 0
+        self._installed: list[str] = []
         self._schema: int | None = None
         self._data: int | None = None
         self._state: log.LogState | None = None
 
     def install(self, relations: Mapping[str, Collection[str]], reload: bool = False) -> bool:
         """See ``sqlite_triggers.install``."""
-        return install(self.name, self.path, relations, reload)
+        new = install(self.name, self.path, relations, reload)
+        self._installed = [f"triggers and change log for {', '.join(sorted(relations))}"] if new else []
+        return new
+
+    def installed(self) -> list[str]:
+        return self._installed
 
     def begun(self, relations: Collection[str]) -> int:
         """The newest change before the capture of these relations began: only past it is their history known."""
@@ -94,9 +100,10 @@ class SqliteCapture:
         finally:
             db.close()
 
-    def remove(self) -> None:
+    def remove(self) -> list[str]:
         """Takes the triggers and the log out of the database."""
         remove(self.name, self.path)
+        return ["triggers and change log removed"]
 
     def prune(self, position: int) -> int:
         """Deletes the log up to ``position``, which a cut holds; see ``sqlite_log.prune``."""
@@ -202,11 +209,20 @@ def _log_rows(db: sqlite3.Connection, since: int, width: int) -> Iterator[tuple[
         yield from rows
 
 
-def run_capture(captures: Sequence[SqliteCapture], stop: threading.Event) -> None:
+class Runner(Protocol):
+    """Something that sends changes until it is told to stop."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, stop: threading.Event) -> None: ...
+
+
+def run_capture(captures: Sequence[Runner], stop: threading.Event) -> None:
     """Runs the captures, a thread each, until ``stop`` or until one fails; then all end and the failure is raised."""
     failures: list[Exception] = []
 
-    def one(capture: SqliteCapture) -> None:
+    def one(capture: Runner) -> None:
         try:
             capture.run(stop)
         except Exception as error:  # the main thread raises it: a thread's own traceback would end nothing

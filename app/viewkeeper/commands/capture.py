@@ -6,12 +6,18 @@ import argparse
 import logging
 import signal
 import threading
+from functools import partial
 
-from viewkeeper.capture.sqlite_capture import run_capture
+from viewkeeper.capture.connect import Connect, Program, Supervised, reference
+from viewkeeper.capture.debezium_connector import Login, connector
+from viewkeeper.capture.postgres_setup import PostgresCapture
+from viewkeeper.capture.sqlite_capture import Runner, SqliteCapture, run_capture
+from viewkeeper.commands.capture_print import print_connectors
 from viewkeeper.commands.names import require_source
 from viewkeeper.config import Config, load_config
-from viewkeeper.job.assembly import assemble, make_capture
+from viewkeeper.job.assembly import Project, assemble, make_capture
 from viewkeeper.job.patience import FIRST_START, Stopped, patiently
+from viewkeeper.local.jars import jar_folder, java
 from viewkeeper.warehouse.topics import ensure_topics
 
 
@@ -19,22 +25,30 @@ def run(args: argparse.Namespace) -> int:
     """Ctrl-C and SIGTERM are the way to end it, and so a success."""
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO)
     config = load_config(args.conf)
-    for name in args.sources:
+    chosen = [*args.sources, *(args.remove or ()), *(args.print or ())]
+    for name in chosen:
         require_source(config, name)
-    if args.remove:
-        for name in args.sources or config.sources:
-            make_capture(config, name).remove()
-            print(f"{name}: triggers and change log removed")
+    if args.remove is not None:
+        _remove(config, chosen)
+        return 0
+    if args.print is not None:
+        print_connectors(config, chosen)
         return 0
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        _capture(config, args.sources, stop)
+        _capture(config, chosen, stop)
     except Stopped:
         return 0
     return 0
+
+
+def _remove(config: Config, chosen: list[str]) -> None:
+    for name in chosen or config.sources:
+        for line in make_capture(config, name).remove():
+            print(f"{name}: {line}")
 
 
 def _capture(config: Config, chosen: list[str], stop: threading.Event) -> None:
@@ -43,6 +57,48 @@ def _capture(config: Config, chosen: list[str], stop: threading.Event) -> None:
     topics = {config.sources[name].topic: 1 for name in names}
     patiently(lambda: ensure_topics(config.kafka.client(), topics), seconds=FIRST_START, stop=stop)
     for name in names:
-        project.captures[name].install(project.used(name))
+        install = partial(project.captures[name].install, project.used(name))
+        patiently(install, seconds=FIRST_START, stop=stop)
+        for line in project.captures[name].installed():
+            print(f"{name}: created {line}", flush=True)
+    runners = _runners(project, names)
     print(f"capturing {', '.join(names)}; Ctrl-C ends it", flush=True)
-    run_capture([project.captures[name] for name in names], stop)
+    run_capture(runners, stop)
+
+
+def _runners(project: Project, names: list[str]) -> list[Runner]:
+    """The change logs each by themselves, all that Debezium reads in one Kafka Connect."""
+    captures = [project.captures[name] for name in names]
+    runners: list[Runner] = [capture for capture in captures if isinstance(capture, SqliteCapture)]
+    if by_debezium := [capture for capture in captures if isinstance(capture, PostgresCapture)]:
+        runners.append(_connect(project, by_debezium))
+    return runners
+
+
+def _connect(project: Project, captures: list[PostgresCapture]) -> Connect:
+    config = project.config
+    secrets: dict[str, str] = {}
+    supervised = []
+    for capture in captures:
+        section = capture.section
+        login = Login.parse(config.place("sources", capture.name, "url"), section.url)
+        variable = f"VIEWKEEPER_PASSWORD_{capture.name.upper()}"
+        if login.password:
+            secrets[variable] = login.password
+        made = connector(
+            capture.name,
+            section,
+            section.topic,
+            project.used(capture.name),
+            login,
+            reference(variable) if login.password else "",
+        )
+        supervised.append(Supervised(capture.name, made.supervised(), capture.require_slot))
+    return Connect(
+        # A process of its own for other sources has a folder of its own.
+        config.warehouse / "connect" / min(capture.name for capture in captures),
+        Program(java(), jar_folder("connect")),
+        config.kafka.java(),
+        supervised,
+        secrets,
+    )

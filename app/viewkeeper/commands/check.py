@@ -12,11 +12,12 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 from viewkeeper.algebra.types import Catalog, Relation
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.registry import SWEEP
+from viewkeeper.capture.postgres_setup import PostgresCapture
 from viewkeeper.commands.kafka import unreachable
 from viewkeeper.config import Config, load_config
 from viewkeeper.consistency.levels import Level
-from viewkeeper.errors import KafkaError, Problem, UserError, ViewkeeperError
-from viewkeeper.job.assembly import keeping_of, make_source, parse_views
+from viewkeeper.errors import KafkaError, Problem, SourceError, UserError, ViewkeeperError
+from viewkeeper.job.assembly import keeping_of, make_capture, make_source, parse_views, used_by
 from viewkeeper.job.patience import FIRST_START, patiently
 from viewkeeper.managers.keeping import Keeping
 
@@ -28,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
     report = _Report(config)
     report.look()
     report.views()
+    report.captures()
     report.finish()
     return 0
 
@@ -39,6 +41,7 @@ class _Report:
         self.config = config
         self.catalog: Catalog = {}
         self.errors: list[ViewkeeperError] = []
+        self.parsed: dict[str, View] = {}
 
     def look(self) -> None:
         config = self.config
@@ -61,13 +64,31 @@ class _Report:
         if {source for source, _ in self.catalog} < set(self.config.sources):
             return
         with _Collecting(self.errors):
-            for name, view in parse_views(self.config, self.catalog).items():
+            self.parsed = parse_views(self.config, self.catalog)
+            for name, view in self.parsed.items():
                 keeping = keeping_of(self.config.views[name])
                 _say("ok", f"view {name}", _about(view) + _kept_by(keeping))
                 if keeping.level < Level.STRONG:
                     _say("warning", f"view {name}", _weak(keeping))
                 for warning in unindexed(view, self.catalog):
                     _say("warning", f"view {name}", warning)
+
+    def captures(self) -> None:
+        """What each PostgreSQL server says about being captured, as far as it answered before."""
+        for name in sorted({source for source, _ in self.catalog}):
+            capture = make_capture(self.config, name)
+            if isinstance(capture, PostgresCapture):
+                with _Collecting(self.errors):
+                    self._findings(capture)
+
+    def _findings(self, capture: PostgresCapture) -> None:
+        found = capture.findings(used_by(self.parsed, capture.name))
+        for finding in found:
+            if finding.verdict != "problem":
+                _say(finding.verdict, capture.place, str(finding))
+        problems = [finding.problem(capture.place) for finding in found if finding.verdict == "problem"]
+        if problems:
+            raise SourceError(problems)
 
     def finish(self) -> None:
         """Raises all that was found; what the user can change comes before what the world must."""

@@ -17,7 +17,9 @@ from typing import NoReturn
 from viewkeeper.config import Config, load_config
 from viewkeeper.errors import UsageError, WorldError
 from viewkeeper.job.assembly import assemble, make_source
-from viewkeeper.job.loading import compare, frozen
+from viewkeeper.job.compensating import beyond
+from viewkeeper.job.freezing import frozen
+from viewkeeper.job.loading import compare
 from viewkeeper.job.status import StatusFile
 from viewkeeper.local.broker import Broker
 from viewkeeper.local.demo.children import Child, Household
@@ -222,9 +224,10 @@ class Demo:
         cut = self.warehouse.newest()
         assert cut is not None and self.follower is not None
         opinions = []
-        with self.screen.waiting("recomputing"), frozen(project.sources, cut.positions) as snapshots:
+        with self.screen.waiting("recomputing"), frozen(project.sources, cut.positions, hold=True) as at:
+            beyond_cut = beyond(project, cut, at)
             for name, view in project.views.items():
-                result = compare(view, project.sources, snapshots, self.warehouse, cut, EXAMPLES)
+                result = compare(view, at.sources, at.snapshots, self.warehouse, cut, beyond_cut, EXAMPLES)
                 examples = [f"{count:+} {row}" for row, count in result.examples]
                 by = "recomputation by viewkeeper verify"
                 opinions.append(Opinion(name, result.rows, by, result.differing, examples))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from viewkeeper.commands.logs import show_log
 from viewkeeper.commands.names import require_view
 from viewkeeper.config import load_config
 from viewkeeper.job.assembly import assemble
@@ -12,6 +13,7 @@ from viewkeeper.warehouse.warehouse import Warehouse
 
 
 def run(args: argparse.Namespace) -> int:
+    show_log()
     config = load_config(args.conf)
     for name in args.reload or ():
         require_view(config, name)
@@ -22,6 +24,9 @@ def run(args: argparse.Namespace) -> int:
     with warehouse.lock():
         before = warehouse.newest()
         keeper = Opening(project, warehouse, reload).open()
+    for name, capture in project.captures.items():
+        for line in capture.installed():
+            print(f"{name}: created {line}")
     loaded = keeper.cut.cut != (-1 if before is None else before.cut)
     print(f"{len(project.views)} views at cut {keeper.cut.cut}" + ("" if loaded else ", nothing to do"))
     return 0

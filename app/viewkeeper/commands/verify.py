@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from viewkeeper.algebra.view import View
+from viewkeeper.algorithms.sweep import Queue
 from viewkeeper.commands.differing import differing
+from viewkeeper.commands.logs import show_log
 from viewkeeper.commands.names import require_view
 from viewkeeper.commands.verify_levels import level_report
 from viewkeeper.config import load_config
 from viewkeeper.consistency.levels import Level
-from viewkeeper.errors import Problem, UsageError
+from viewkeeper.errors import Problem, SnapshotLost, SourceUnreachable, UsageError
 from viewkeeper.job.assembly import Project, assemble
+from viewkeeper.job.compensating import beyond
+from viewkeeper.job.freezing import frozen
 from viewkeeper.job.judging import Judged, Judging
-from viewkeeper.job.loading import Comparison, compare, frozen
+from viewkeeper.job.loading import Comparison, compare
 from viewkeeper.managers.sources import Source
-from viewkeeper.managers.sources.sqlite_log import SnapshotLost
 from viewkeeper.warehouse.cuts import Cut
 from viewkeeper.warehouse.reader import WarehouseReader
 
@@ -28,20 +32,24 @@ ATTEMPTS = 3
 
 T = TypeVar("T")
 
+log = logging.getLogger("viewkeeper")
+
 
 @dataclass(frozen=True)
-class _Frozen:
-    """The newest cut, and the sources as they were at it."""
+class _AtCut:
+    """The newest cut, and the sources as they were at it, once answers are compensated by the queue."""
 
     cut: Cut
     sources: Mapping[str, Source]
     snapshots: Mapping[str, Any]
+    queue: Queue
 
 
 def run(args: argparse.Namespace) -> int:
     """0 if every view equals its recomputation (or reaches the level asked for or promised), 1 if one does not."""
     if args.since is not None and args.level is None:
         raise UsageError.at("verify", "--since is given without --level", "see: viewkeeper verify --help")
+    show_log()
     config = load_config(args.conf)
     if args.view is not None:
         require_view(config, args.view)
@@ -56,9 +64,9 @@ def run(args: argparse.Namespace) -> int:
 def _compare(project: Project, warehouse: WarehouseReader, names: list[str]) -> int:
     """Compares each view with its recomputation."""
 
-    def work(at: _Frozen) -> tuple[Cut, list[Comparison]]:
+    def work(at: _AtCut) -> tuple[Cut, list[Comparison]]:
         views = (project.views[name] for name in names)
-        return at.cut, [compare(view, at.sources, at.snapshots, warehouse, at.cut) for view in views]
+        return at.cut, [compare(view, at.sources, at.snapshots, warehouse, at.cut, at.queue) for view in views]
 
     cut, comparisons = _at_newest_cut(project, warehouse, names, work)
     inexact = warehouse.inexact()
@@ -72,8 +80,8 @@ def _judge(project: Project, warehouse: WarehouseReader, names: list[str], asked
     """Judges each view, and all together; ``asked`` is a level, or empty for what each view's algorithm promises."""
     level, n = _level(asked)
 
-    def work(at: _Frozen) -> list[Judged]:
-        return Judging(project, warehouse, at.cut, at.sources, at.snapshots, n).judge(names, since)
+    def work(at: _AtCut) -> list[Judged]:
+        return Judging(project, warehouse, at.cut, at.sources, at.snapshots, at.queue, n).judge(names, since)
 
     judged = _at_newest_cut(project, warehouse, names, work)
     inexact = warehouse.inexact()
@@ -92,7 +100,7 @@ def _level(asked: str) -> tuple[Level | None, int | None]:
     return (Level[name.upper()] if name else None), None
 
 
-def _at_newest_cut(project: Project, warehouse: WarehouseReader, names: list[str], work: Callable[[_Frozen], T]) -> T:
+def _at_newest_cut(project: Project, warehouse: WarehouseReader, names: list[str], work: Callable[[_AtCut], T]) -> T:
     """What the work says of the newest cut, while the sources are frozen there."""
     for attempt in range(ATTEMPTS):
         cut = warehouse.newest()
@@ -106,11 +114,14 @@ def _at_newest_cut(project: Project, warehouse: WarehouseReader, names: list[str
         _refuse_other_definitions(project, warehouse, names)
         sources = {name: source for name, source in project.sources.items() if name in cut.positions}
         try:
-            with frozen(sources, cut.positions) as snapshots:
-                return work(_Frozen(cut, sources, snapshots))
-        except SnapshotLost:
+            with frozen(sources, cut.positions, hold=True) as at:
+                found = work(_AtCut(cut, at.sources, at.snapshots, beyond(project, cut, at)))
+                at.confirm()
+                return found
+        except (SnapshotLost, SourceUnreachable) as error:
             if attempt == ATTEMPTS - 1:
                 raise
+            log.info("%s; trying again", error)
     raise AssertionError("unreachable")
 
 

@@ -11,12 +11,15 @@ from viewkeeper.algebra.tiny import TinyView
 from viewkeeper.algebra.types import Catalog
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.refresh import Refresh
+from viewkeeper.capture import Capture
+from viewkeeper.capture.postgres_setup import PostgresCapture
 from viewkeeper.capture.sqlite_capture import SqliteCapture
-from viewkeeper.config import Config, SourceConfig, SqliteConfig, ViewConfig
+from viewkeeper.config import Config, PostgresConfig, SourceConfig, SqliteConfig, ViewConfig
 from viewkeeper.errors import Problem, ViewError
 from viewkeeper.job.patience import FIRST_START, patiently
 from viewkeeper.managers.keeping import REFRESH, Keeping
 from viewkeeper.managers.sources import Source
+from viewkeeper.managers.sources.postgres import PostgresSource
 from viewkeeper.managers.sources.sqlite import SqliteSource
 from viewkeeper.warehouse.reader import WarehouseReader
 
@@ -29,7 +32,7 @@ class Project:
     sources: Mapping[str, Source]  # those that views use
     catalog: Catalog
     views: Mapping[str, View]
-    captures: Mapping[str, SqliteCapture]
+    captures: Mapping[str, Capture]
 
     @property
     def keeping(self) -> dict[str, Keeping]:
@@ -38,23 +41,32 @@ class Project:
 
     def used(self, source: str) -> dict[str, list[str]]:
         """The relations of a source that views use, and the columns they use of each."""
-        columns: dict[str, set[str]] = {}
-        for view in self.views.values():
-            for occurrence in view.occurrences:
-                if occurrence.source == source:
-                    columns.setdefault(occurrence.relation, set()).update(c.name for c in occurrence.columns)
-        return {relation: sorted(names) for relation, names in sorted(columns.items())}
+        return used_by(self.views, source)
+
+
+def used_by(views: Mapping[str, View], source: str) -> dict[str, list[str]]:
+    """The relations of a source that these views use, and the columns they use of each."""
+    columns: dict[str, set[str]] = {}
+    for view in views.values():
+        for occurrence in view.occurrences:
+            if occurrence.source == source:
+                columns.setdefault(occurrence.relation, set()).update(c.name for c in occurrence.columns)
+    return {relation: sorted(names) for relation, names in sorted(columns.items())}
 
 
 def make_source(name: str, section: SourceConfig) -> Source:
     """The source that a section of the configuration describes; it connects on first use."""
+    if isinstance(section, PostgresConfig):
+        return PostgresSource(name, section)
     assert isinstance(section, SqliteConfig), f"no such kind of source: {section.kind}"
     return SqliteSource(name, str(section.path))
 
 
-def make_capture(config: Config, name: str) -> SqliteCapture:
+def make_capture(config: Config, name: str) -> Capture:
     """The capture of a source; it connects on first use."""
     section = config.sources[name]
+    if isinstance(section, PostgresConfig):
+        return PostgresCapture(name, section, config.warehouse / "captures" / f"{name}.json")
     assert isinstance(section, SqliteConfig), f"no such kind of source: {section.kind}"
 
     def newest_position() -> int:
@@ -74,6 +86,8 @@ def assemble(config: Config, seconds: float = FIRST_START, stop: threading.Event
     views = parse_views(config, catalog)
     used = {source for view in views.values() for source in view.sources}
     captures = {name: make_capture(config, name) for name in sources if name in used}
+    for name in used:
+        sources[name].watch(used_by(views, name))
     return Project(config, {name: s for name, s in sources.items() if name in used}, catalog, views, captures)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from viewkeeper.algebra.types import Catalog
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.complete_n import CompleteN
 from viewkeeper.algorithms.registry import Scenario
+from viewkeeper.algorithms.sweep import Queue
 from viewkeeper.consistency.history import Global, SourceHistory, Vector
 from viewkeeper.consistency.levels import Judgement, Level
 from viewkeeper.consistency.mutual import judge_together
@@ -144,6 +145,7 @@ class Judging:
     cut: Cut
     sources: Mapping[str, Source]
     snapshots: Mapping[str, Any]
+    queue: Queue = field(default_factory=Queue)
     n: int | None = None
 
     def judge(self, names: Sequence[str], since: int | None) -> list[Judged]:
@@ -201,7 +203,8 @@ class Judging:
         for name, begin in begins.items():
             for source in (source for view in together[name] for source in views[view].sources):
                 since[source] = min(begin, since.get(source, begin))
-        known = past(self.project, self.warehouse, self.cut, since, catalog, self.sources, self.snapshots)
+        frozen = (self.sources, self.snapshots, self.queue)
+        known = past(self.project, self.warehouse, self.cut, since, catalog, *frozen)
         return Recomputation(views, known, catalog)
 
     def _known_before(

@@ -1,6 +1,9 @@
 """The keeper: the body of the main loop. One micro-batch of messages in, one cut out.
 
-    messages → queue → integrator → freeze → sweep → merge → commit → publish
+    messages → queue → freeze → drain → integrator → sweep → merge → commit → publish
+
+A batch reaches as far as its barriers: what a source delivers before its barrier comes out of the topic is handled
+with it, so every update that an answer can contain has a number.
 
 Everything the keeper knows is in the newest cut; killed at any moment, it starts again from there.
 """
@@ -10,24 +13,30 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from viewkeeper.algebra.view import View
+from viewkeeper.algorithms.sweep import Queue
+from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.integrator.integrator import Batch, number
+from viewkeeper.job.freezing import Frozen, frozen
 from viewkeeper.job.hold import Hold
-from viewkeeper.job.patience import FIRST_START, patiently
+from viewkeeper.job.patience import FIRST_START, Stopped, patiently
 from viewkeeper.managers.keeping import weakest
+from viewkeeper.managers.manager import asked_since, copied
 from viewkeeper.managers.managers import Managers
 from viewkeeper.managers.sources import Source
 from viewkeeper.managers.stages import LARGE, Pieces, Stage, Starts
 from viewkeeper.merge.merge import merge
-from viewkeeper.messages import ActionList, Rejected
+from viewkeeper.messages import ActionList, Received, Rejected
+from viewkeeper.queue.drain import Drain
+from viewkeeper.queue.unsettled import Unsettled
 from viewkeeper.queue.update_queue import UpdateQueue
 from viewkeeper.warehouse.cuts import Cut, WarehouseTransaction
 from viewkeeper.warehouse.pace import FoldPace
@@ -53,6 +62,23 @@ class StepTimes:
 
 
 @dataclass
+class Pending:
+    """What was received and is in no cut yet; it grows with every attempt to commit it."""
+
+    received: Received = field(default_factory=lambda: Received([], {}, []))
+
+    def add(self, more: Received) -> None:
+        self.received = self.received.and_then(more)
+
+
+class _Prepared(NamedTuple):
+    """A transaction to commit, and the updates that some snapshot may not include after it."""
+
+    transaction: WarehouseTransaction
+    unsettled: Unsettled
+
+
+@dataclass
 class Keeper:
     """Keeps the views of one group in step with their sources."""
 
@@ -63,6 +89,7 @@ class Keeper:
     topics: ViewTopics
     managers: Managers  # of the views that are not swept
     stage: Stage  # sweeps small batches, here
+    drain: Drain
     pace: FoldPace
     cut: Cut
     set_aside: Callable[[Sequence[Rejected]], None]
@@ -73,6 +100,7 @@ class Keeper:
     times: StepTimes = field(default_factory=StepTimes)
     updates_handled: int = 0
     batches: int = 0
+    unsettled: Unsettled = field(default_factory=Unsettled)
     busy: threading.Lock = field(default_factory=threading.Lock)
     _failed: bool = False  # the last commit did not get through: the warehouse may hold part of it
     _unsent: bool = False  # the last cut may be missing from a view topic
@@ -118,71 +146,171 @@ class Keeper:
         assert self.hold is not None
         return self._maintain(*self.hold.take()) if self.hold.due else False
 
+    def rewind(self) -> None:
+        """Goes back to the newest cut: what came after it is received again."""
+        self.queue.rewind(self.cut.positions, self.cut.offsets)
+        self.unsettled = Unsettled()
+
     def _maintain(self, messages: pa.Table, ends: Mapping[str, int]) -> bool:
         if self.stop.is_set():
             return False
         with self.times.step("parse"):
             received = self.queue.receive(messages)
             self.queue.skip_to(ends)
-        set_aside = received.rejected if self.queue.quarantine else ()
-        if set_aside:
-            self._patiently(lambda: self.set_aside(set_aside))
-        if received.updates or set_aside:
-            with self.times.step("number"):
-                batch = number(received, self.cut.last_update, list(self.views.values()))
-            transaction = self._patiently(lambda: self._commit(batch))
-            self.updates_handled += len(batch.numbers)
-            self.batches += 1
-            self._patiently(lambda: self._publish(transaction))
-            with self.times.step("compact"):
-                self._patiently(self.warehouse.compact)
-            self.fold_if_due()
+        handled = bool(received.updates or (received.rejected and self.queue.quarantine))
+        if handled:
+            pending = Pending()
+            self._take(pending, received)
+            self._finish_batch(self._patiently(lambda: self._commit(pending)))
+        else:
+            self.unsettled = self.unsettled.and_again(received.again, self.cut.last_update)
         if received.rejected and not self.queue.quarantine:
             raise received.rejected[0].error()
-        return bool(received.updates or set_aside)
+        return handled
 
-    def _commit(self, batch: Batch) -> WarehouseTransaction:
-        """Freeze, sweep, merge, commit. Fails without a cut, or leaves one."""
+    def _take(self, pending: Pending, received: Received) -> None:
+        """Adds what was received; bad messages are set aside, if that is wanted."""
+        pending.add(received)
+        if received.rejected and self.queue.quarantine:
+            self._patiently(lambda: self.set_aside(received.rejected))
+
+    def _finish_batch(self, transaction: WarehouseTransaction) -> None:
+        """What follows a cut."""
+        self.updates_handled += len(transaction.updates)
+        self.batches += 1
+        self._patiently(lambda: self._publish(transaction))
+        with self.times.step("compact"):
+            self._patiently(self.warehouse.compact)
+        self.fold_if_due()
+
+    def _commit(self, pending: Pending) -> WarehouseTransaction:
+        """Freeze, drain, sweep, merge, commit. Fails without a cut, or leaves one."""
         if self._failed:
             self.warehouse.recover()
             newest = self.warehouse.newest()
             if newest is not None and newest.cut != self.cut.cut:
                 # The cut row had reached the disk before the error: all of the batch is in it.
+                self.unsettled = self._older(pending).plus(
+                    pending.received.updates, self._numbered(pending).queue.changes
+                )
                 self.cut, self._failed, self._unsent = newest, False, True
                 return self._nothing_more()
-        self._failed = True
-        positions, offsets = self.queue.positions(), self.queue.offsets()
-        with self.times.step("freeze"):
-            snapshots = self._freeze(positions)
-        try:
-            with self.times.step("sweep"):
-                pieces = self._changes(batch, snapshots)
-                actions = [ActionList(view, tables) for view, tables in pieces.items()]
-                last_update = self.cut.last_update + len(batch.numbers)
-                transaction = merge(batch.updates, actions, last_update, positions, offsets, self.views, self.level)
-        finally:
-            for name, snapshot in snapshots.items():
-                self.sources[name].release(snapshot)
-        with self.times.step("commit"):
-            self.cut = self.warehouse.commit(transaction)
-        self._failed = False
-        return transaction
+        with self._frozen(self.queue.positions()) as at:
+            batch = self._complete(pending, at)
+            prepared = self._prepare(pending, batch, at)
+        return self._committed(prepared)
 
-    def _changes(self, batch: Batch, snapshots: Mapping[str, Any]) -> dict[str, Pieces]:
+    @contextmanager
+    def standstill(self, positions: Mapping[str, str]) -> Iterator[tuple[Frozen, Queue]]:
+        """The sources frozen where the newest cut stands, and what answers are to be compensated for.
+
+        Updates that the snapshots may contain are brought into a cut first. ``positions`` replaces where sources
+        stand whose snapshots are to be taken from there.
+        """
+        with self._frozen({**self.queue.positions(), **positions}, hold=True) as at:
+            pending = Pending()
+            batch = self._complete(pending, at, asked=self.sources)
+            if pending.received.updates:
+                self._finish_batch(self._committed(self._prepare(pending, batch, at)))
+            else:
+                self.unsettled = self._older(pending).settled(at.contains())
+            yield at, Queue(self.unsettled.changes)
+
+    @contextmanager
+    def _frozen(self, positions: Mapping[str, str], hold: bool = False) -> Iterator[Frozen]:
+        with ExitStack() as until_released:
+            with self.times.step("freeze"):
+                at = until_released.enter_context(frozen(self.sources, positions, hold))
+            yield at
+
+    def _complete(self, pending: Pending, at: Frozen, asked: Collection[str] = ()) -> Batch:
+        """The batch with everything that answers of the sources it asks can contain; ``asked`` are asked anyway."""
+        batch = self._numbered(pending)
+        reached: set[str] = set()
+        while missing := (self._asks(batch) | set(asked)) - reached:
+            with self.times.step("freeze"):
+                tokens = at.barriers(missing)
+            reached |= missing
+            if tokens and self._drained(pending, tokens):
+                batch = self._numbered(pending)
+            at.require_unbroken(self.queue, tokens)
+        at.require_visible(pending.received)
+        return batch
+
+    def _numbered(self, pending: Pending) -> Batch:
+        with self.times.step("number"):
+            return number(pending.received, self.cut.last_update, list(self.views.values()))
+
+    def _asks(self, batch: Batch) -> set[str]:
+        """The sources that the batch's sweeps ask."""
+        hops = {
+            hop.occurrence.source
+            for name in batch.starts.keys() & self.managers.swept
+            for start in batch.starts[name]
+            for hop in self.views[name].hops(start)
+        }
+        managed = {name for name, rows in batch.starts.items() if rows} - self.managers.swept
+        return hops.union(*(self.views[name].sources for name in managed.union(batch.emptied)))
+
+    def _drained(self, pending: Pending, tokens: Mapping[str, str]) -> bool:
+        """Reads on to these barriers; tells whether updates came before them."""
+        before = len(pending.received.updates)
+        with self.times.step("drain"):
+            for received in self.drain.to_barriers(self.queue, tokens, self.stop):
+                self._take(pending, received)
+        if self.stop.is_set():
+            raise Stopped
+        stopped = {inlet.source for inlet in self.queue.inlets.values() if inlet.stopped} & tokens.keys()
+        if stopped:
+            raise next(r for r in pending.received.rejected if r.source in stopped).error()
+        return len(pending.received.updates) > before
+
+    def _older(self, pending: Pending) -> Unsettled:
+        """The updates in cuts that a snapshot may not include."""
+        return self.unsettled.and_again(pending.received.again, self.cut.last_update)
+
+    def _prepare(self, pending: Pending, batch: Batch, at: Frozen) -> _Prepared:
+        """Sweep and merge, against snapshots whose updates are all in the batch or in cuts."""
+        older = self._older(pending)
+        unsettled = older.plus(batch.received, batch.queue.changes).settled(at.contains())
+        positions, offsets = self.queue.positions(), unsettled.offsets(self.queue.offsets())
+        before = copied(self.stage.tallies)
+        with self.times.step("sweep"):
+            pieces = self._changes(batch, batch.queue.and_older(older.changes), at.snapshots)
+            actions = [ActionList(view, tables) for view, tables in pieces.items()]
+            level = self._level(batch)
+            transaction = merge(batch.updates, actions, batch.last, positions, offsets, self.views, level)
+            at.confirm()
+        transaction.asked = asked_since(before, self.stage.tallies)
+        return _Prepared(transaction, unsettled)
+
+    def _committed(self, prepared: _Prepared) -> WarehouseTransaction:
+        self._failed = True
+        with self.times.step("commit"):
+            self.cut = self.warehouse.commit(prepared.transaction)
+        self._failed, self.unsettled = False, prepared.unsettled
+        return prepared.transaction
+
+    def _level(self, batch: Batch) -> str:
+        """What the cut promises: states between its updates are skipped where a relation was emptied."""
+        promised = weakest(self.managers.keeping)
+        return str(min(promised, Level.STRONG) if batch.emptied else promised)
+
+    def _changes(self, batch: Batch, queue: Queue, snapshots: Mapping[str, Any]) -> dict[str, Pieces]:
         """Per view that the batch concerns its change, lazily: swept in columns, or by a manager of its own."""
         starts = {view: rows for view, rows in batch.starts.items() if view in self.managers.swept}
-        swept = self._stage(starts).sweep(batch.queue, starts, self.views, snapshots)
+        swept = self._stage(starts).sweep(queue, starts, self.views, snapshots)
         concerned = {view for view, rows in batch.starts.items() if rows}
-        return swept | self.managers.changes(
-            concerned, batch.queue, batch.received, batch.numbers.start, snapshots
-        )  # fmt: skip
+        managed = self.managers.changes(concerned, queue, batch.received, batch.numbers.start, snapshots)
+        anew = {
+            view: self.managers.anew(view, start, queue, batch.last, snapshots)
+            for view, start in batch.emptied.items()
+        }  # fmt: skip
+        return swept | managed | anew
 
     def _stage(self, starts: Starts) -> Stage:
         rows = sum(len(table) for view in starts.values() for table in view.values())
         return self.large_stage if self.large_stage is not None and rows >= LARGE else self.stage
-
-    def _freeze(self, positions: Mapping[str, str]) -> dict[str, Any]:
-        return {name: source.freeze(positions[name]) for name, source in self.sources.items()}
 
     def _publish(self, transaction: WarehouseTransaction) -> None:
         """Sends the newest cut to the view topics: from memory, or from the tables if it was too large to keep."""

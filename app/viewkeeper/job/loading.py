@@ -6,9 +6,7 @@ freeze the sources, recompute as of update k, compensate whatever the answers ho
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +15,7 @@ import pyarrow as pa
 from viewkeeper.algebra.bag import COUNT, UPDATE, SignedBag
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue
+from viewkeeper.job.progress import Progress
 from viewkeeper.managers.manager import Tallies, ViewManager
 from viewkeeper.managers.sources import Source
 from viewkeeper.warehouse.cuts import Cut
@@ -26,51 +25,45 @@ from viewkeeper.warehouse.warehouse import Warehouse
 
 log = logging.getLogger("viewkeeper")
 
-PROGRESS = 5.0
-"""Seconds between two lines about a long load."""
 
-
-@contextmanager
-def frozen(sources: Mapping[str, Source], positions: Mapping[str, str] | None) -> Iterator[dict[str, Any]]:
-    """Snapshots of all sources, held until the block ends; without positions, a fresh start."""
-    snapshots: dict[str, Any] = {}
-    try:
-        for name, source in sources.items():
-            delivered = None if positions is None else positions[name]
-            snapshots[name] = source.freeze(delivered, hold=True)
-        yield snapshots
-    finally:
-        for name, snapshot in snapshots.items():
-            sources[name].release(snapshot)
+NOTHING = Queue()
 
 
 def whole(
-    view: View, sources: Mapping[str, Source], snapshots: Mapping[str, Any], number: int, tallies: Tallies
-) -> Iterator[pa.Table]:
-    """The view as of update ``number``, where the snapshots stand: tables of its columns and ``_count``."""
+    view: View, sources: Mapping[str, Source], snapshots: Mapping[str, Any], number: int, tallies: Tallies,
+    queue: Queue = NOTHING,
+) -> Iterator[pa.Table]:  # fmt: skip
+    """The view as of update ``number``: tables of its columns and ``_count``.
+
+    ``queue`` holds what the snapshots contain beyond that update, and what they miss of those up to it.
+    """
     manager = ViewManager(view, sources, snapshots, tallies)
-    begin = told = time.monotonic()
-    rows = 0
-    for piece in manager.whole(Queue(), number):
+    progress = Progress(f"view {view.name}")
+    done, rows = 0.0, 0
+
+    def note(share: float) -> None:
+        nonlocal done
+        done = share
+        progress.at(rows, done)
+
+    for piece in manager.whole(queue, number, on_progress=note):
         yield piece.drop_columns([UPDATE])
         rows += len(piece)
-        if time.monotonic() - told > PROGRESS:
-            told = time.monotonic()
-            log.info("view %s: %s rows, %s a second", view.name, f"{rows:,}", f"{rows / (told - begin):,.0f}")
+        progress.at(rows, done)
 
 
 def load(
     views: Iterable[View], sources: Mapping[str, Source], snapshots: Mapping[str, Any], number: int,
-    warehouse: Warehouse, tallies: Tallies,
+    warehouse: Warehouse, tallies: Tallies, queue: Queue = NOTHING,
 ) -> None:  # fmt: skip
     """Writes views as of update ``number``; the next cut names what was written."""
     for view in views:
-        begin = time.monotonic()
+        progress = Progress(f"view {view.name}")
         with Consolidator(view.schema.append(pa.field(COUNT, pa.int64()))) as bag:
-            for piece in whole(view, sources, snapshots, number, tallies):
+            for piece in whole(view, sources, snapshots, number, tallies, queue):
                 bag.add(piece)
             warehouse.load(view.name, view.schema, view.sql, bag.results(), number)
-        log.info("view %s loaded as of update %d in %.1f s", view.name, number, time.monotonic() - begin)
+        log.info("view %s loaded as of update %d in %.1f s", view.name, number, progress.seconds)
 
 
 @dataclass(frozen=True)
@@ -85,7 +78,7 @@ class Comparison:
 
 def compare(
     view: View, sources: Mapping[str, Source], snapshots: Mapping[str, Any], warehouse: WarehouseReader, cut: Cut,
-    examples: int = 20,
+    queue: Queue = NOTHING, examples: int = 20,
 ) -> Comparison:  # fmt: skip
     """The view at a cut minus its recomputation at the same cut, in bounded memory."""
     schema = view.schema.append(pa.field(COUNT, pa.int64()))
@@ -95,7 +88,7 @@ def compare(
         for stored in warehouse.read(view.name, cut=cut):
             rows += len(stored)
             difference.add(pa.Table.from_batches([stored]))
-        for piece in whole(view, sources, snapshots, cut.last_update, {}):
+        for piece in whole(view, sources, snapshots, cut.last_update, {}, queue):
             difference.add((-SignedBag(piece)).table)
         for table in difference.results():
             differing += len(table)

@@ -6,30 +6,45 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from viewkeeper.algebra.view import View
-from viewkeeper.errors import Problem, SourceError, UsageError
+from viewkeeper.algorithms.sweep import Queue
+from viewkeeper.errors import Problem, SourceError, TopicLost, UsageError
 from viewkeeper.job.assembly import Project
+from viewkeeper.job.freezing import Frozen, frozen
+from viewkeeper.job.inlets import inlets
 from viewkeeper.job.keeper import Keeper
-from viewkeeper.job.loading import frozen, load
+from viewkeeper.job.loading import NOTHING, load
 from viewkeeper.job.patience import FIRST_START, Stopped, patiently
 from viewkeeper.job.quarantine import Quarantine
+from viewkeeper.job.source_identity import SourceIdentities
 from viewkeeper.job.topic_identity import TopicIdentities
 from viewkeeper.managers.keeping import CONVERGENT, weakest
 from viewkeeper.managers.manager import Tallies
 from viewkeeper.managers.managers import Managers
 from viewkeeper.managers.stages import DriverStage
-from viewkeeper.messages import Rejected
+from viewkeeper.messages import Reached, Rejected
 from viewkeeper.queue import consumer
-from viewkeeper.queue.update_queue import Inlet, UpdateQueue
+from viewkeeper.queue.drain import Drain
+from viewkeeper.queue.update_queue import UpdateQueue
 from viewkeeper.warehouse.cuts import Cut, WarehouseTransaction
 from viewkeeper.warehouse.pace import FoldPace
 from viewkeeper.warehouse.topics import ViewTopics, ensure_topics
 from viewkeeper.warehouse.warehouse import Warehouse
 
 log = logging.getLogger("viewkeeper")
+
+
+class Start(NamedTuple):
+    """Sources frozen for a load, the positions they stand at, and where to read their topics from."""
+
+    at: Frozen
+    positions: dict[str, str]
+    offsets: dict[str, int]
 
 
 @dataclass
@@ -74,6 +89,10 @@ class Opening:
         config = self.project.config
         return TopicIdentities(config.warehouse / "topics.json", config.kafka.client())
 
+    @property
+    def _source_identities(self) -> SourceIdentities:
+        return SourceIdentities.of(self.project.config.warehouse)
+
     def _ensure_topics(self) -> None:
         config = self.project.config
         names = [config.sources[name].topic for name in self.project.sources]
@@ -114,13 +133,15 @@ class Opening:
 
     def _check_sources(self, cut: Cut, known: Mapping[str, View]) -> None:
         """Raises what to do where a change since the cut, of a relation that known views use, may be in no log."""
-        for name in sorted({source for view in known.values() for source in view.sources}):
+        names = sorted({source for view in known.values() for source in view.sources})
+        self._source_identities.require({name: self.project.sources[name] for name in names})
+        for name in names:
             self.project.sources[name].require(cut.positions[name])
         lately = {
             (name, relation): since
             for name, capture in self.project.captures.items()
             for relation, since in capture.since().items()
-            if name in cut.positions and since > int(cut.positions[name])
+            if name in cut.positions and since > Reached.parse(cut.positions[name]).last
         }
         stale = {view: relations for view in known if (relations := sorted(lately.keys() & known[view].relations))}
         together = " ".join([*self.reload, *stale])
@@ -146,8 +167,13 @@ class Opening:
     def _load_all(self, cut: Cut | None) -> Cut:
         """Every view from one freeze of all sources: cut 0, or a fresh start after everything was lost."""
         number = 0 if cut is None else cut.last_update
-        positions, offsets = self._fresh_start(list(self.project.sources))
-        return self._load(list(self.project.views.values()), number, positions, offsets)
+
+        def attempt() -> WarehouseTransaction:
+            with self._fresh_start(list(self.project.sources), cut) as start:
+                self._write(list(self.project.views.values()), number, start.at)
+                return self._loaded(number, start.positions, start.offsets)
+
+        return self.warehouse.commit(patiently(attempt, seconds=FIRST_START, stop=self.stop))
 
     def _load_missing(self, cut: Cut, known: Mapping[str, View], missing: list[View]) -> Cut:
         """Views added to a warehouse: loaded at its newest cut, the others undisturbed."""
@@ -158,18 +184,32 @@ class Opening:
         # A relation captured only lately has no past: the other views must first come up to where its capture began.
         began = {name: self.project.captures[name].begun(_relations(missing, name)) for name in used}
         catch_up(keeper, self.project, {name: str(position) for name, position in began.items()})
-        # Sources that no other view uses are taken as they are now.
-        positions, offsets = self._fresh_start([name for name in self.project.sources if name not in used])
-        # At the last change before that point and at the point itself the source holds the same; a cut that stands
-        # there says that its views need nothing from before.
-        positions |= {
-            name: str(max(int(keeper.cut.positions[name]), self._captured_since(name, missing))) for name in used
-        }
-        offsets |= {name: keeper.cut.offsets[name] for name in used}
-        cut = self._load(missing, keeper.cut.last_update, positions, offsets)
+        new = [name for name in self.project.sources if name not in used]
+
+        def attempt() -> WarehouseTransaction:
+            lately = self._lately(keeper, used, missing)
+            # Sources that no other view uses are taken as they are now.
+            with keeper.standstill(lately) as (at, queue), self._fresh_start(new) as start:
+                self._write(missing, keeper.cut.last_update, at.and_also(start.at), queue)
+                still = keeper.cut
+                positions = {name: still.positions[name] for name in used} | lately | start.positions
+                offsets = {name: still.offsets[name] for name in used} | start.offsets
+                return self._loaded(still.last_update, positions, offsets)
+
+        cut = self.warehouse.commit(patiently(attempt, seconds=FIRST_START, stop=self.stop))
         for name, reason in marked.items():
             self.warehouse.mark_inexact(name, reason)
         return cut
+
+    def _lately(self, keeper: Keeper, used: Collection[str], missing: list[View]) -> dict[str, str]:
+        """Where sources stand in which the capture of a relation began after the newest cut.
+
+        At the last change before that point and at the point itself the source holds the same; a cut that stands
+        there says that its views need nothing from before.
+        """
+        began = {name: self._captured_since(name, missing) for name in used}
+        reached = {name: Reached.parse(keeper.cut.positions[name]).last for name in used}
+        return {name: str(since) for name, since in began.items() if since > reached[name]}
 
     def _captured_since(self, source: str, views: list[View]) -> int:
         since = self.project.captures[source].since()
@@ -197,48 +237,48 @@ class Opening:
             marked[view.name] = reasons[shared[0]]
         return marked
 
-    def _load(self, views: list[View], number: int, positions: Mapping[str, str], offsets: Mapping[str, int]) -> Cut:
-        patiently(lambda: self._write(views, number, positions), seconds=FIRST_START, stop=self.stop)
-        return self.warehouse.commit(
-            WarehouseTransaction(number, dict(positions), dict(offsets), self._level, views=self.project.views)
-        )
+    def _loaded(self, number: int, positions: Mapping[str, str], offsets: Mapping[str, int]) -> WarehouseTransaction:
+        """The transaction that makes what was written count."""
+        return WarehouseTransaction(number, dict(positions), dict(offsets), self._level, views=self.project.views)
 
-    def _write(self, views: list[View], number: int, positions: Mapping[str, str]) -> None:
-        with frozen(self.project.sources, positions) as snapshots:
-            load(views, self.project.sources, snapshots, number, self.warehouse, self.tallies)
+    def _write(self, views: list[View], number: int, at: Frozen, queue: Queue = NOTHING) -> None:
+        load(views, at.sources, at.snapshots, number, self.warehouse, self.tallies, queue)
+        at.confirm()
 
-    def _fresh_start(self, names: Collection[str]) -> tuple[dict[str, str], dict[str, int]]:
-        return patiently(lambda: self._boundaries(names), seconds=FIRST_START, stop=self.stop)
+    @contextmanager
+    def _fresh_start(self, names: Collection[str], cut: Cut | None = None) -> Iterator[Start]:
+        """Sources frozen as they are now, each where no update straddles, and offsets that no later update lies before.
 
-    def _boundaries(self, names: Collection[str]) -> tuple[dict[str, str], dict[str, int]]:
-        """A position of each source that no update straddles, and an offset that no later update lies before."""
+        Where a snapshot may miss what its topic told already, the topic is read again from the last cut, or whole.
+        """
         config = self.project.config
+        sources = {name: self.project.sources[name] for name in names}
         topics = {name: config.sources[name].topic for name in names}
-        ends = consumer.bounds(config.kafka.client(), list(topics.values()))
-        positions = {}
+        bounds = consumer.bounds(config.kafka.client(), list(topics.values()))
         for name in names:
             self.project.captures[name].pass_topic()
-            source = self.project.sources[name]
-            snapshot = source.freeze(None)
-            positions[name] = source.position(snapshot)
-            source.release(snapshot)
-        self._identities.remember(list(topics.values()))
-        return positions, {name: ends[topic][1] for name, topic in topics.items()}
+        with frozen(sources, None, hold=True) as at:
+            known = {} if cut is None else cut.offsets
+            offsets = {}
+            for name, snapshot in at.snapshots.items():
+                low, high = bounds[topics[name]]
+                needed = known[name] if self._same_topic(topics[name]) and low <= known.get(name, -1) <= high else low
+                offsets[name] = high if sources[name].shows_all(snapshot) else needed
+            self._identities.remember(list(topics.values()))
+            self._source_identities.remember(sources)
+            positions = {name: sources[name].position(snapshot) for name, snapshot in at.snapshots.items()}
+            yield Start(at, positions, offsets)
+
+    def _same_topic(self, topic: str) -> bool:
+        try:
+            self._identities.require([topic])
+        except TopicLost:
+            return False
+        return True
 
     def _keeper(self, cut: Cut, views: Mapping[str, View]) -> Keeper:
         config = self.project.config
         sources = {name: s for name, s in self.project.sources.items() if name in cut.positions}
-        inlets = [
-            Inlet(
-                source=name,
-                topic=config.sources[name].topic,
-                relations={r: d for (s, r), d in self.project.catalog.items() if s == name},
-                used=self.project.used(name),
-                position=int(cut.positions[name]),
-                offset=cut.offsets[name],
-            )
-            for name in sources
-        ]
         self._forgive(views)
         for name in views:
             if self.project.keeping[name].algorithm == CONVERGENT:
@@ -246,7 +286,7 @@ class Opening:
         return Keeper(
             views=views,
             sources=sources,
-            queue=UpdateQueue(inlets, config.bad_messages == "quarantine"),
+            queue=UpdateQueue(inlets(self.project, cut, sources), config.bad_messages == "quarantine"),
             warehouse=self.warehouse,
             topics=ViewTopics(
                 config.kafka.client(),
@@ -262,6 +302,7 @@ class Opening:
                 self.tallies,
             ),
             stage=DriverStage(sources, self.tallies),
+            drain=Drain(config.kafka.client()),
             pace=FoldPace(config.fold),
             cut=cut,
             set_aside=lambda rejected: self._set_aside(rejected, views),

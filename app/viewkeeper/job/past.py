@@ -19,8 +19,10 @@ from viewkeeper.algebra.expressions import ColumnRef
 from viewkeeper.algebra.tiny import Bag, Name, Row, add, plain, plus
 from viewkeeper.algebra.types import Catalog, Column, Relation
 from viewkeeper.algebra.view import Occurrence, Output, View
+from viewkeeper.algorithms.sweep import Queue
 from viewkeeper.errors import KafkaError, SourceError, UsageError
 from viewkeeper.job.assembly import Project
+from viewkeeper.job.inlets import inlet
 from viewkeeper.job.loading import whole
 from viewkeeper.job.patience import FIRST_START
 from viewkeeper.managers.sources import Source
@@ -102,9 +104,11 @@ def _roll_back(relations: dict[Name, Bag], update: Numbered) -> None:
 
 def past(
     project: Project, warehouse: WarehouseReader, cut: Cut, since: Mapping[str, int], catalog: Catalog,
-    sources: Mapping[str, Source], snapshots: Mapping[str, Any],
+    sources: Mapping[str, Source], snapshots: Mapping[str, Any], queue: Queue,
 ) -> Past:  # fmt: skip
     """The past of the relations of ``catalog``, and of just its columns, up to a cut where the snapshots stand.
+
+    ``queue`` is what compensates their answers to it.
 
     ``since`` says per source from which update on its states are wanted.
     """
@@ -112,18 +116,21 @@ def past(
     rows = warehouse.updates(first + 1, cut.last_update).to_pylist()
     wanted = [row for row in rows if row[UPDATE] > since.get(row["source"], cut.last_update)]
     did = _Messages(project, warehouse, cut, since).read(wanted, catalog)
-    now = {name: _now(relation, sources, snapshots, cut) for name, relation in catalog.items()}
+    now = {name: _now(relation, sources, snapshots, cut, queue) for name, relation in catalog.items()}
     nothing = _Did({}, None)
     found = [(row, did.get((row["topic"], row["offset"]), nothing)) for row in rows]
     return Past(first, [Numbered(r[UPDATE], r["source"], r["txn"], d.changes, d.part_of) for r, d in found], now)
 
 
-def _now(relation: Relation, sources: Mapping[str, Source], snapshots: Mapping[str, Any], cut: Cut) -> Bag:
+def _now(
+    relation: Relation, sources: Mapping[str, Source], snapshots: Mapping[str, Any], cut: Cut, queue: Queue
+) -> Bag:
     """A relation as of the cut: a view that shows nothing else, in full."""
     itself = Occurrence(0, relation.name, relation.source, relation.name, relation.columns)
     outputs = tuple(Output(c.name, ColumnRef(0, c.name, c.type)) for c in relation.columns)
     bag: Bag = {}
-    for piece in whole(View(relation.name, (itself,), (), (), outputs, ""), sources, snapshots, cut.last_update, {}):
+    view = View(relation.name, (itself,), (), (), outputs, "")
+    for piece in whole(view, sources, snapshots, cut.last_update, {}, queue):
         for row, count in rows_of(piece, relation.columns):
             add(bag, {row: count})
     return bag
@@ -160,6 +167,11 @@ class _Messages:
                 if row := by_place.get((rejected.topic, rejected.offset)):
                     what = f"offset {rejected.offset} cannot be read any more ({rejected.reason})"
                     raise _gone(rejected.topic, what, row[UPDATE])
+            for truncation in received.truncated:
+                update = received.updates[truncation.ordinal]
+                if row := by_place.get((update.topic, update.offset)):
+                    what = f"update {row[UPDATE]} emptied {truncation.relation}, and nothing says of what"
+                    raise _gone(update.topic, what, row[UPDATE])
             for update, changes in zip(received.updates, _changes(received, catalog), strict=True):
                 if row := by_place.get((update.topic, update.offset)):
                     if row["txn"] != update.txn:
@@ -172,14 +184,7 @@ class _Messages:
         """The source's topic from where the last cut before the wanted updates stands."""
         cuts = (c for c in self.warehouse.cuts(0, self.cut.cut) if c.last_update <= self.since[source])
         start = max(cuts, key=lambda c: c.cut)
-        return Inlet(
-            source=source,
-            topic=self.project.config.sources[source].topic,
-            relations={r: described for (s, r), described in self.project.catalog.items() if s == source},
-            used=self.project.used(source),
-            position=int(start.positions[source]),
-            offset=start.offsets[source],
-        )
+        return inlet(self.project, start, source)
 
     def _end(self, inlet: Inlet, wanted: Sequence[dict[str, Any]]) -> int:
         """The offset after the source's last wanted update; UsageError if the topic lost one."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from types import FrameType
 from typing import Any
 
@@ -21,8 +22,11 @@ from viewkeeper.job.hold import Hold
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.opening import Opening, no_capture
 from viewkeeper.job.patience import FIRST_START, Stopped, patiently
+from viewkeeper.job.progress import CatchingUp
+from viewkeeper.job.source_identity import SourceIdentities
 from viewkeeper.job.status import StatusFile
 from viewkeeper.managers.stages import SparkStage
+from viewkeeper.messages import Reached
 from viewkeeper.queue import consumer
 from viewkeeper.warehouse.warehouse import Warehouse
 
@@ -30,6 +34,9 @@ log = logging.getLogger("viewkeeper")
 
 PRUNE_EVERY = 30.0
 """Seconds between two rounds of forgetting what the newest cut made unnecessary in the sources' logs."""
+
+LOOK_EVERY = 10.0
+"""Seconds between two looks whether the sources are still what they were."""
 
 VACUUM_EVERY = 3600.0
 """Seconds between two rounds of deleting files that no promised cut needs."""
@@ -62,6 +69,7 @@ class Job:
     targets: Mapping[str, str] | None = None  # the positions that --until-idle must reach
     _progress: tuple[float, dict[str, int]] = (0.0, {})
     _vacuumed: float = field(default_factory=time.monotonic)
+    _looked: float = field(default_factory=time.monotonic)
     _pruned: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), -1))
 
     def run(self, until_idle: bool) -> None:
@@ -69,7 +77,7 @@ class Job:
         try:
             if until_idle:
                 self.targets = {
-                    name: patiently(source.last_change, seconds=FIRST_START, stop=self.stop)
+                    name: patiently(source.mark, seconds=FIRST_START, stop=self.stop)
                     for name, source in self.keeper.sources.items()
                 }
             self.status.write(self.keeper)
@@ -111,7 +119,7 @@ class Job:
 
     def _offsets(self) -> dict[str, int]:
         """Where the stream starts; TopicLost if a topic no longer holds it."""
-        self.keeper.queue.rewind(self.keeper.cut.positions, self.keeper.cut.offsets)
+        self.keeper.rewind()
         # What was held back is read again. Somebody waits for --until-idle, so it holds nothing back.
         age = (datetime.now(UTC) - self.keeper.cut.committed_at).total_seconds()
         self.keeper.hold = Hold.of(self.keeper.managers.keeping.values(), age) if self.targets is None else None
@@ -120,12 +128,24 @@ class Job:
         return offsets
 
     def _handle(self, messages: pa.Table, ends: Mapping[str, int]) -> bool:
+        before = self.keeper.updates_handled
         cut = self.keeper.maintain(messages, ends)
         if cut:
             self.status.write(self.keeper)
+        self.catching_up.batch(len(messages), self.keeper.updates_handled - before)
         if self._idle():
             self.stop.set()
         return cut
+
+    @cached_property
+    def catching_up(self) -> CatchingUp:
+        return CatchingUp(self._unread)
+
+    def _unread(self) -> int:
+        """Messages that the topics hold and no batch has read."""
+        inlets = self.keeper.queue.inlets
+        ends = consumer.bounds(self.project.config.kafka.client(), list(inlets))
+        return sum(max(0, high - inlets[topic].offset) for topic, (_, high) in ends.items())
 
     def _idle(self) -> bool:
         return self.targets is not None and not self.keeper.behind(self.targets)
@@ -139,6 +159,7 @@ class Job:
             try:
                 self.keeper.fold_if_due()
                 self._prune()
+                self._look_at_sources()
                 self._vacuum()
             finally:
                 self.keeper.busy.release()
@@ -169,9 +190,23 @@ class Job:
         self._pruned = (time.monotonic(), self.keeper.cut.cut)
         for name, capture in self.project.captures.items():
             try:
-                capture.prune(int(self.keeper.cut.positions[name]))
+                capture.prune(Reached.parse(self.keeper.cut.positions[name]).last)
             except SourceUnreachable as error:
                 log.info("%s: its change log is pruned later", error)
+
+    def _look_at_sources(self) -> None:
+        """Raises SourceError if a source is not what it was: one that went back in time may never send an update."""
+        if time.monotonic() - self._looked < LOOK_EVERY:
+            return
+        self._looked = time.monotonic()
+        identities = SourceIdentities.of(self.project.config.warehouse)
+        try:
+            identities.require(self.keeper.sources)
+            for name, source in self.keeper.sources.items():
+                source.require(self.keeper.cut.positions[name])
+            identities.remember(self.keeper.sources)
+        except SourceUnreachable as error:
+            log.info("%s: looked at later", error)
 
     def _vacuum(self) -> None:
         if time.monotonic() - self._vacuumed >= VACUUM_EVERY:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -30,9 +30,25 @@ class Tally:
 Tallies = dict[str, Tally]
 
 
+def copied(tallies: Mapping[str, Tally]) -> Tallies:
+    """The tallies as they are now."""
+    return {source: replace(tally) for source, tally in tallies.items()}
+
+
 def add_tallies(one: Tallies, other: Mapping[str, Tally]) -> Tallies:
     """Both tallies together, source by source."""
     return {source: one.get(source, Tally()) + other.get(source, Tally()) for source in {*one, *other}}
+
+
+def asked_since(before: Mapping[str, Tally], now: Mapping[str, Tally]) -> dict[str, dict[str, int]]:
+    """Per source that was asked in between, what was asked of it."""
+    found = {}
+    for source, tally in now.items():
+        last = asdict(before.get(source, Tally()))
+        more = {name: count - last[name] for name, count in asdict(tally).items()}
+        if any(more.values()):
+            found[source] = more
+    return found
 
 
 @dataclass
@@ -66,7 +82,12 @@ class ViewManager(Asking):
         for occurrence, table in starts.items():
             yield from drive(sweep.changes_from(occurrence, table), self._ask)
 
-    def whole(self, queue: Queue, number: int) -> Iterator[pa.Table]:
-        """The view as of an update in full, in pieces: view columns, ``_count`` and ``_update``."""
-        sweep = Sweep(self.view, queue, on_compensated=self._compensated)
-        return drive(sweep.whole(number), self._ask)
+    def whole(
+        self, queue: Queue, number: int, start: int = 0, on_progress: Callable[[float], None] = lambda share: None
+    ) -> Iterator[pa.Table]:
+        """The view as of an update in full, in pieces: view columns, ``_count`` and ``_update``.
+
+        The sweep begins at occurrence ``start``: best one of few rows. ``on_progress`` hears which share is done.
+        """
+        sweep = Sweep(self.view, queue, on_compensated=self._compensated, on_progress=on_progress)
+        return drive(sweep.whole(number, start), self._ask)

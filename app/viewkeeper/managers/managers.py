@@ -56,6 +56,11 @@ class Managers:
             if name in concerned and name not in self.swept
         }
 
+    def anew(self, name: str, start: int, queue: Queue, number: int, snapshots: Mapping[str, Any]) -> Pieces:
+        """A view's change when it is computed anew as of ``number``, from occurrence ``start`` on."""
+        manager = ViewManager(self.views[name], self.sources, snapshots, self.tallies)
+        return refreshed(manager, queue, number, partial(self.stored, name), start)
+
     def _change(
         self, name: str, snapshots: Mapping[str, Any], queue: Queue, received: Sequence[Update], first: int
     ) -> Pieces:
@@ -70,12 +75,12 @@ class Managers:
         return stepwise.change(queue, received, first)
 
 
-def refreshed(manager: ViewManager, queue: Queue, number: int, stored: Stored) -> Iterator[pa.Table]:
+def refreshed(manager: ViewManager, queue: Queue, number: int, stored: Stored, start: int = 0) -> Iterator[pa.Table]:
     """What a refresh (see ``algorithms.refresh``) changes: the view as of ``number`` minus what is stored.
 
     Recomputed in columns, by the as-of law, as a load is: a view is too large to be put together row by row.
     """
-    yield from manager.whole(queue, number)
+    yield from manager.whole(queue, number, start)
     for batch in stored():
         table = pa.Table.from_batches([batch])
         table = table.set_column(table.column_names.index(COUNT), COUNT, pc.negate(table[COUNT]))

@@ -106,8 +106,9 @@ class SparkStage:
 
     def _run(self, work: _Work) -> dict[str, list[str]]:
         """Per view the files that its change was written to; a worker's error comes out as itself."""
-        # One partition a task, made where it runs: no shuffle.
-        numbers = self.spark.range(0, len(work.tasks), 1, len(work.tasks))
+        # Made where they run: no shuffle. A source may limit how many workers ask it at the same time.
+        readers = [source.readers for source in self.sources.values() if source.readers is not None]
+        numbers = self.spark.range(0, len(work.tasks), 1, min([len(work.tasks), *readers]))
         done = numbers.mapInArrow(work, "view string, path string, tallies string, failure binary").toArrow()
         for failure in done["failure"].drop_null():
             raise pickle.loads(failure.as_py())
@@ -169,15 +170,21 @@ class _Work:
         pa.set_cpu_count(1)
         folder = Path(self.folder)
         queue = Queue({(s, r): _read(folder / f"queue-{s}-{r}") for s, r in self.relations})
-        for numbers in batches:
-            for number in numbers.column(0).to_pylist():
-                try:
-                    with storage(folder):
-                        done = self._sweep(self.tasks[number], queue, folder)
-                    yield _done(*done)
-                except ViewkeeperError as error:
-                    # Raised here, it would reach the driver as Spark's own error.
-                    yield _done(failure=pickle.dumps(error))
+        try:
+            for numbers in batches:
+                for number in numbers.column(0).to_pylist():
+                    yield self._done(self.tasks[number], queue, folder)
+        finally:
+            for name, snapshot in self.snapshots.items():
+                self.sources[name].release(snapshot)
+
+    def _done(self, task: _Task, queue: Queue, folder: Path) -> pa.RecordBatch:
+        try:
+            with storage(folder):
+                return _done(*self._sweep(task, queue, folder))
+        except ViewkeeperError as error:
+            # Raised here, it would reach the driver as Spark's own error.
+            return _done(failure=pickle.dumps(error))
 
     def _sweep(self, task: _Task, queue: Queue, folder: Path) -> tuple[str, str, str]:
         """Writes the change that a slice makes; gives the view, the file, and what was asked."""

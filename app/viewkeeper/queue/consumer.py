@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -16,10 +17,9 @@ MESSAGES = pa.schema(
 """Messages as the queue receives them; the timestamp in milliseconds."""
 
 
-@contextmanager
-def consumer(client: Mapping[str, str]) -> Iterator[Consumer]:
-    """A read-committed consumer that remembers nothing; KafkaException becomes KafkaError."""
-    reader = Consumer(
+def reader(client: Mapping[str, Any]) -> Consumer:
+    """A read-committed consumer that remembers nothing."""
+    return Consumer(
         {
             **client,
             "group.id": "viewkeeper",
@@ -30,12 +30,18 @@ def consumer(client: Mapping[str, str]) -> Iterator[Consumer]:
             "log_level": 0,
         }
     )
+
+
+@contextmanager
+def consumer(client: Mapping[str, Any]) -> Iterator[Consumer]:
+    """Such a consumer for a while; KafkaException becomes KafkaError."""
+    opened = reader(client)
     try:
-        yield reader
+        yield opened
     except KafkaException as error:
         raise KafkaError.at(f"kafka {client['bootstrap.servers']}", error.args[0].str(), "is the broker up?") from error
     finally:
-        reader.close()
+        opened.close()
 
 
 def bounds(client: Mapping[str, str], topics: Sequence[str]) -> dict[str, tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import pyarrow as pa
 from viewkeeper.algebra.bag import COUNT
 from viewkeeper.algebra.types import Column
 from viewkeeper.messages import ORDINAL
-from viewkeeper.queue.values import WrongType, json_column
+from viewkeeper.queue.inlet import Image
+from viewkeeper.queue.values import WrongType
 
 AT_ONCE = 10_000
 """So many images are kept as objects before they become columns: a batch of objects would be most of the memory."""
@@ -20,22 +21,23 @@ AT_ONCE = 10_000
 class Images:
     """The images of one relation, each with its signed count and the index of the update it belongs to."""
 
-    def __init__(self, relation: str, used: Sequence[Column]):
+    def __init__(self, relation: str, used: Sequence[Column], column: Callable[[Sequence[Any], Column], pa.Array]):
         self.wrong: dict[int, str] = {}  # updates that hold a value of the wrong type: the first reason
         self._relation = relation
         self._used = used
-        self._rows: list[dict[str, Any]] = []
+        self._column = column
+        self._rows: list[Image] = []
         self._counts: list[int] = []
         self._updates: list[int] = []
         self._tables: list[pa.Table] = []
 
-    def add(self, change: Mapping[str, Any], update: int) -> None:
-        """A change's image before it counts −1, the one after it +1."""
-        if (before := change.get("before")) is not None:
+    def add(self, before: Image | None, after: Image | None, update: int) -> None:
+        """The image before a change counts −1, the one after it +1."""
+        if before is not None:
             self._rows.append(before)
             self._counts.append(-1)
             self._updates.append(update)
-        if (after := change.get("after")) is not None:
+        if after is not None:
             self._rows.append(after)
             self._counts.append(1)
             self._updates.append(update)
@@ -50,20 +52,18 @@ class Images:
     def table(self, ordinals: np.ndarray) -> pa.Table:
         """The used columns, ``_count`` and ``_ordinal``, in the order of ordinals, which are given by update."""
         table = pa.concat_tables(self._tables)
+        self._tables = []
         ordinal = ordinals[table[ORDINAL].to_numpy()]
-        order = np.argsort(ordinal, kind="stable")
         table = table.set_column(table.column_names.index(ORDINAL), ORDINAL, pa.array(ordinal))
-        return table.take(pa.array(order)).combine_chunks()
+        if not bool(np.all(ordinal[1:] >= ordinal[:-1])):
+            table = table.take(pa.array(np.argsort(ordinal, kind="stable")))
+        return table.combine_chunks()
 
     def _flush(self) -> None:
         columns: dict[str, pa.Array] = {}
-        for column in self._used:
+        for column, values in zip(self._used, zip(*self._rows, strict=True), strict=True):
             try:
-                columns[column.name] = json_column([row[column.name] for row in self._rows], column.type)
-            except KeyError:
-                for update, row in zip(self._updates, self._rows, strict=True):
-                    if column.name not in row:
-                        self.wrong.setdefault(update, f"{self._relation}: column {column.name!r} is missing")
+                columns[column.name] = self._column(values, column)
             except WrongType as error:
                 for index, reason in error.reasons.items():
                     self.wrong.setdefault(self._updates[index], f"{self._relation}.{column.name}: {reason}")

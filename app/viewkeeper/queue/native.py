@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 import orjson
+import pyarrow as pa
 from pydantic import ValidationError
 
-from viewkeeper.messages import FURTHEST, GlobalPart, UpdateMessage
-
-
-class Unreadable(ValueError):
-    """A message that cannot be understood, and why."""
+from viewkeeper.algebra.types import Column
+from viewkeeper.messages import FURTHEST, GlobalPart, Update, UpdateMessage
+from viewkeeper.queue.inlet import Change, Inlet, Message, Unreadable, Whole
+from viewkeeper.queue.values import json_column
 
 
 class Piece(NamedTuple):
@@ -24,6 +24,89 @@ class Piece(NamedTuple):
     part: int = 1
     parts: int = 1
     part_of: GlobalPart | None = None
+
+
+class NativeReader:
+    """Puts pieces together and drops repetitions, by position."""
+
+    def __init__(self, inlet: Inlet):
+        self._inlet = inlet
+        self._image_of = {relation: inlet.image_of(relation) for relation in inlet.used}
+        self._pieces: list[Piece] = []  # replaced, never changed: a mark may hold it
+
+    def take(self, message: Message, wrong: str | None = None) -> Whole | None:
+        inlet = self._inlet
+        if wrong:
+            raise Unreadable(wrong)
+        piece = read_message(message.value, inlet.source, inlet.relations)
+        if piece.txn is None or piece.position <= inlet.last:
+            inlet.offset = message.offset + 1
+            return None
+        if piece.parts > 1 or self._pieces:
+            return self._assemble(message, piece)
+        return self._whole(message, piece, piece.changes)
+
+    def pass_over(self, message: Message, refused: Unreadable) -> None:
+        self._inlet.offset = message.offset + 1
+        self._inlet.set_aside = max(self._inlet.set_aside, claimed_position(message.value))
+        self.forget()
+
+    def column(self, values: Sequence[Any], column: Column) -> pa.Array:
+        return json_column(list(values), column.type)
+
+    def mark(self) -> list[Piece]:
+        return self._pieces
+
+    def go_back(self, mark: list[Piece]) -> None:
+        self._pieces = mark
+
+    def forget(self) -> None:
+        self._pieces, self._inlet.held = [], None
+
+    def before_barrier(self, token: str) -> int | None:
+        return None  # its sources write none
+
+    def _assemble(self, message: Message, piece: Piece) -> Whole | None:
+        earlier = [] if piece.part == 1 else self._pieces
+        if len(earlier) != piece.part - 1 or (earlier and earlier[0].txn != piece.txn):
+            raise Unreadable(f"part {piece.part} of transaction {piece.txn} does not follow part {piece.part - 1}")
+        pieces = [*earlier, piece]
+        if piece.part == piece.parts:
+            return self._whole(message, piece, [change for each in pieces for change in each.changes])
+        self._pieces = pieces
+        self._inlet.held = message.offset if piece.part == 1 else self._inlet.held
+        self._inlet.offset = message.offset + 1
+        return None
+
+    def _whole(self, message: Message, piece: Piece, changes: Sequence[dict[str, Any]]) -> Whole | None:
+        """The update, unless it touches no captured relation: such a transaction gets no number."""
+        inlet = self._inlet
+        used = [self._change(change) for change in changes if change["relation"] in inlet.used]
+        inlet.last, inlet.offset = piece.position, message.offset + 1
+        self.forget()
+        if not used:
+            return None
+        assert piece.txn is not None
+        return Whole(
+            Update(
+                inlet.source,
+                piece.txn,
+                piece.position,
+                inlet.topic,
+                message.offset,
+                message.timestamp,
+                piece.part_of,
+            ),
+            used,
+        )
+
+    def _change(self, change: dict[str, Any]) -> Change:
+        relation, before, after = change["relation"], change.get("before"), change.get("after")
+        image = self._image_of[relation]
+        try:
+            return relation, None if before is None else image(before), None if after is None else image(after)
+        except KeyError as missing:
+            raise Unreadable(f"{relation}: column {missing.args[0]!r} is missing") from None
 
 
 _SIDES = {"insert": ("after",), "delete": ("before",), "update": ("before", "after")}

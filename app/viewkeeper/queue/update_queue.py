@@ -3,48 +3,38 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from viewkeeper.algebra.types import Relation
-from viewkeeper.messages import Received, Rejected, Update
+from viewkeeper.messages import Reached, Received, Rejected, Truncation, Update
+from viewkeeper.queue.debezium import DebeziumReader
 from viewkeeper.queue.images import Images
-from viewkeeper.queue.native import Piece, Unreadable, claimed_position, read_message
+from viewkeeper.queue.inlet import Inlet, Message, Reader, Unreadable, Whole
+from viewkeeper.queue.native import NativeReader
 
+__all__ = ["Inlet", "UpdateQueue"]
 
-@dataclass
-class Inlet:
-    """What is known of one source's topic: where it has been read to, and what is still incomplete."""
+_FORMATS: dict[str, Callable[[Inlet], Reader]] = {"native": NativeReader, "debezium": DebeziumReader}
 
-    source: str
-    topic: str
-    relations: Mapping[str, Relation]  # every relation of the source; changes of others are refused
-    used: Mapping[str, Sequence[str]]  # captured relations and the columns that views use of them
-    position: int  # order position of the source's last update
-    offset: int  # the next message to be read
-    pieces: list[Piece] = field(default_factory=list)
-    first_piece: int = 0
-    stopped: bool = False  # a message was refused and the job must stop at it
-    set_aside: int = -1  # the furthest position of a message that was quarantined
+_ROWS = 10_000
+"""So many messages are objects at the same time."""
 
-    @property
-    def restart_offset(self) -> int:
-        """Where a restart must read from: nothing before it is still needed."""
-        return self.first_piece if self.pieces else self.offset
+_Place = tuple[str, int]
+"""A message's topic and offset."""
 
 
 class UpdateQueue:
-    """Turns messages into whole updates: pieces put together, repetitions dropped, bad messages set aside."""
+    """Turns messages into whole updates: put together, repetitions known as such, bad ones set aside."""
 
     def __init__(self, inlets: Sequence[Inlet], quarantine: bool = False):
         self.inlets = {inlet.topic: inlet for inlet in inlets}
         self.quarantine = quarantine
-        self._wrong: dict[tuple[str, int], str] = {}  # messages that hold a value of the wrong type: the reason
+        self._readers = {inlet.topic: _FORMATS[inlet.format](inlet) for inlet in inlets}
 
     def offsets(self) -> dict[str, int]:
         return {inlet.source: inlet.restart_offset for inlet in self.inlets.values()}
@@ -53,53 +43,23 @@ class UpdateQueue:
         return {inlet.source: str(inlet.position) for inlet in self.inlets.values()}
 
     def passed(self) -> dict[str, str]:
-        """How far each source has been read, messages that were set aside included."""
-        return {inlet.source: str(max(inlet.position, inlet.set_aside)) for inlet in self.inlets.values()}
+        """How far each source has been read, what was set aside or got no number included."""
+        return {inlet.source: str(inlet.passed) for inlet in self.inlets.values()}
+
+    def passed_barrier(self, source: str, token: str) -> bool:
+        """Whether the barrier with this token has come out of the source's topic, not too long ago."""
+        return self.before_barrier(source, token) is not None
+
+    def before_barrier(self, source: str, token: str) -> int | None:
+        """The order position that the topic, or the load, had reached when this token came out; None if it has not."""
+        topics = [inlet.topic for inlet in self.inlets.values() if inlet.source == source]
+        return self._readers[topics[0]].before_barrier(token) if topics else None
 
     def rewind(self, positions: Mapping[str, str], offsets: Mapping[str, int]) -> None:
         """Goes back to where a cut stands: what came after it was not handled."""
-        for inlet in self.inlets.values():
-            inlet.position, inlet.offset = int(positions[inlet.source]), offsets[inlet.source]
-            inlet.pieces, inlet.stopped = [], False
-
-    def receive(self, messages: pa.Table) -> Received:
-        """Takes messages (topic, offset, value, timestamp), each topic's in offset order.
-
-        Afterwards every inlet stands behind the last message that was used. At a message that cannot be used a
-        topic is read no further, unless it is quarantined.
-        """
-        with _collector_at_rest():
-            return self._receive(messages)
-
-    def _receive(self, messages: pa.Table) -> Received:
-        rejected: list[Rejected] = []
-        updates: list[Update] = []
-        images = _BatchImages(self.inlets)
-        before = {topic: (i.position, i.offset, i.pieces, i.first_piece) for topic, i in self.inlets.items()}
-        for row in _rows(messages):
-            inlet = self.inlets.get(row.topic)
-            if inlet is None or inlet.stopped or row.offset < inlet.offset:
-                continue
-            try:
-                whole = self._take(inlet, row)
-            except Unreadable as reason:
-                rejected.append(self._reject(inlet, row, str(reason)))
-                continue
-            if whole is not None:
-                images.add(inlet.source, whole.changes, len(updates))
-                updates.append(whole.update)
-        wrong = images.wrong()
-        if not wrong:
-            order = _delivery_order(updates)
-            return Received([updates[i] for i in order], images.tables(order), rejected)
-
-        # Values of the wrong type are found only now, column by column. Take the batch again without them.
-        for topic, (position, offset, pieces, first) in before.items():
-            inlet = self.inlets[topic]
-            inlet.position, inlet.offset, inlet.pieces, inlet.first_piece = position, offset, pieces, first
-            inlet.stopped = False
-        self._wrong |= {(updates[i].topic, updates[i].offset): reason for i, reason in wrong.items()}
-        return self._receive(messages)
+        for topic, inlet in self.inlets.items():
+            inlet.move_to(Reached.parse(positions[inlet.source]), offsets[inlet.source])
+            self._readers[topic].forget()
 
     def skip_to(self, ends: Mapping[str, int]) -> None:
         """Passes over offsets, up to ``ends``, that hold no message: the control records of Kafka's transactions.
@@ -111,65 +71,163 @@ class UpdateQueue:
             if inlet is not None and not inlet.stopped:
                 inlet.offset = max(inlet.offset, end)
 
-    def _take(self, inlet: Inlet, row: _Row) -> _Taken | None:
-        """One message: the update it completes, or None (a piece, a repetition, a barrier)."""
-        reason = self._wrong.get((row.topic, row.offset))
-        if reason is not None:
-            raise Unreadable(reason)
-        piece = read_message(row.value, inlet.source, inlet.relations)
-        if piece.txn is None or piece.position <= inlet.position:
-            inlet.offset = row.offset + 1
-            return None
-        if piece.parts > 1 or inlet.pieces:
-            return self._assemble(inlet, row, piece)
-        inlet.offset = row.offset + 1
-        return _update(inlet, row, piece, piece.changes)
+    def receive(self, messages: pa.Table) -> Received:
+        """Takes messages (topic, offset, value, timestamp), each topic's in offset order.
 
-    def _assemble(self, inlet: Inlet, row: _Row, piece: Piece) -> _Taken | None:
-        if piece.part == 1:
-            inlet.pieces, inlet.first_piece = [], row.offset
-        elif len(inlet.pieces) != piece.part - 1 or inlet.pieces[0].txn != piece.txn:
-            raise Unreadable(f"part {piece.part} of transaction {piece.txn} does not follow part {piece.part - 1}")
-        inlet.pieces = [*inlet.pieces, piece]
-        inlet.offset = row.offset + 1
-        if piece.part < piece.parts:
-            return None
-        changes = [change for each in inlet.pieces for change in each.changes]
-        inlet.pieces = []
-        return _update(inlet, row, piece, changes)
+        Afterwards every inlet stands behind the last message that was used. At a message that cannot be used a
+        topic is read no further, unless it is quarantined.
+        """
+        with _collector_at_rest():
+            marks = {topic: (inlet.mark(), self._readers[topic].mark()) for topic, inlet in self.inlets.items()}
+            wrong: dict[_Place, str] = {}
+            while True:
+                taken = self._taken(messages, wrong)
+                found = taken.wrong()
+                if not found:
+                    return taken.received()
+                # Values of the wrong type are found only now, column by column. Take the batch again without them.
+                wrong |= found
+                for topic, (of_inlet, of_reader) in marks.items():
+                    self.inlets[topic].go_back(of_inlet)
+                    self._readers[topic].go_back(of_reader)
 
-    def _reject(self, inlet: Inlet, row: _Row, reason: str) -> Rejected:
+    def _taken(self, messages: pa.Table, wrong: Mapping[_Place, str]) -> _Taken:
+        taken = _Taken(self.inlets, self._readers)
+        for topic, rows in _by_topic(messages):
+            inlet = self.inlets.get(topic)
+            if inlet is not None and not inlet.stopped:
+                mine = {offset: reason for (of, offset), reason in wrong.items() if of == topic}
+                self._read(inlet, rows, mine, taken)
+        return taken
+
+    def _read(self, inlet: Inlet, messages: Iterator[Message], wrong: Mapping[int, str], taken: _Taken) -> None:
+        """Takes the messages that were not taken yet, up to one at which the job must stop."""
+        take = self._readers[inlet.topic].take
+        for message in messages:
+            while inlet.offset <= message.offset:
+                try:
+                    whole = take(message, wrong.get(message.offset) if wrong else None)
+                except Unreadable as refused:
+                    self._refuse(inlet, message, refused, taken)
+                    if inlet.stopped:
+                        return
+                    continue
+                if whole is not None:
+                    taken.add(whole)
+
+    def _refuse(self, inlet: Inlet, message: Message, refused: Unreadable, taken: _Taken) -> None:
+        about = refused.about or message
+        taken.rejected.append(Rejected(inlet.source, inlet.topic, about.offset, about.value, str(refused)))
         if self.quarantine:
-            inlet.offset = row.offset + 1
-            inlet.set_aside = max(inlet.set_aside, claimed_position(row.value))
-            inlet.pieces = []
+            self._readers[inlet.topic].pass_over(message, refused)
         else:
             inlet.stopped = True
-        return Rejected(inlet.source, row.topic, row.offset, row.value, reason)
 
 
-class _Row(NamedTuple):
-    topic: str
-    offset: int
-    value: bytes | None
-    timestamp: int
+class _Taken:
+    """What came of a batch's messages."""
+
+    def __init__(self, inlets: Mapping[str, Inlet], readers: Mapping[str, Reader]):
+        self.rejected: list[Rejected] = []
+        self._new = _Gathered(inlets, readers)
+        self._again = _Gathered(inlets, readers)
+
+    def add(self, whole: Whole) -> None:
+        (self._again if whole.again else self._new).add(whole)
+
+    def wrong(self) -> dict[_Place, str]:
+        """What is wrong with values, by the last message of their update. Called once, when all were added."""
+        return self._new.wrong() | self._again.wrong()
+
+    def received(self) -> Received:
+        again = self._again.received() if self._again.updates else None
+        return self._new.received(self.rejected, again)
 
 
-def _rows(messages: pa.Table) -> Iterator[_Row]:
-    order = messages.sort_by([("topic", "ascending"), ("offset", "ascending")]).combine_chunks()
-    topics = order["topic"].combine_chunks().dictionary_encode()
+class _Gathered:
+    """Updates, and the row images of what they did by source and relation."""
+
+    def __init__(self, inlets: Mapping[str, Inlet], readers: Mapping[str, Reader]):
+        self.updates: list[Update] = []
+        self._truncated: list[Truncation] = []
+        self._inlets = {inlet.source: inlet for inlet in inlets.values()}
+        self._readers = readers
+        self._images: dict[tuple[str, str], Images] = {}
+
+    def add(self, whole: Whole) -> None:
+        source, index = whole.update.source, len(self.updates)
+        self.updates.append(whole.update)
+        for relation, before, after in whole.changes:
+            images = self._images.get((source, relation)) or self._of(source, relation)
+            images.add(before, after, index)
+        for relation in whole.truncated:
+            self._truncated.append(Truncation(index, source, relation))
+
+    def wrong(self) -> dict[_Place, str]:
+        for images in self._images.values():
+            images.finish()
+        by_update = {update: reason for images in self._images.values() for update, reason in images.wrong.items()}
+        return {(self.updates[i].topic, self.updates[i].offset): reason for i, reason in by_update.items()}
+
+    def received(self, rejected: Sequence[Rejected] = (), again: Received | None = None) -> Received:
+        """The updates in delivery order."""
+        order = _delivery_order(self.updates)
+        ordinals = np.empty(len(order), np.int64)
+        ordinals[order] = np.arange(len(order))
+        return Received(
+            [self.updates[i] for i in order],
+            {key: images.table(ordinals) for key, images in self._images.items()},
+            rejected,
+            sorted(each._replace(ordinal=int(ordinals[each.ordinal])) for each in self._truncated),
+            again,
+        )
+
+    def _of(self, source: str, relation: str) -> Images:
+        inlet = self._inlets[source]
+        images = Images(relation, inlet.columns(relation), self._readers[inlet.topic].column)
+        self._images[source, relation] = images
+        return images
+
+
+def _delivery_order(updates: Sequence[Update]) -> list[int]:
+    """Indices of the updates, all topics merged by the time their messages were written, each topic's order kept."""
+    if not updates or updates[0].topic == updates[-1].topic:  # they come topic by topic
+        return list(range(len(updates)))
+    latest: dict[str, int] = {}
+    keyed = []
+    for i, update in enumerate(updates):
+        stamp = latest[update.topic] = max(latest.get(update.topic, 0), update.timestamp)
+        keyed.append((stamp, i))
+    return [i for _, i in sorted(keyed)]
+
+
+def _by_topic(messages: pa.Table) -> Iterator[tuple[str, Iterator[Message]]]:
+    """Each topic with its messages in offset order."""
+    topics = messages["topic"].combine_chunks().dictionary_encode()
+    codes, offsets = topics.indices.to_numpy(), messages["offset"].to_numpy()
+    later = (codes[1:] > codes[:-1]) | ((codes[1:] == codes[:-1]) & (offsets[1:] >= offsets[:-1]))
+    if not bool(later.all()):
+        order = np.lexsort((offsets, codes))
+        messages, codes = messages.take(pa.array(order)), codes[order]
     names = topics.dictionary.to_pylist()
-    stamps = order["timestamp"].cast(pa.int64()).to_numpy().tolist()
-    return map(
-        _Row._make,
-        zip(
-            [names[i] for i in topics.indices.to_numpy().tolist()],
-            order["offset"].to_numpy().tolist(),
-            order["value"].to_pylist(),
-            stamps,
-            strict=True,
-        ),
-    )
+    for code in sorted(range(len(names)), key=names.__getitem__):
+        first, end = np.searchsorted(codes, [code, code + 1]).tolist()
+        yield names[code], _messages(messages.slice(first, end - first))
+
+
+_message: Callable[[tuple[Any, ...]], Message] = partial(tuple.__new__, Message)
+"""Message._make without its checks: it is called for every message of a backlog."""
+
+
+def _messages(table: pa.Table) -> Iterator[Message]:
+    for first in range(0, len(table), _ROWS):
+        some = table.slice(first, _ROWS)
+        columns = (
+            some["offset"].to_numpy().tolist(),
+            some["value"].to_pylist(),
+            some["timestamp"].cast(pa.int64()).to_numpy().tolist(),
+        )
+        yield from map(_message, zip(*columns, strict=True))
 
 
 @contextmanager
@@ -182,64 +240,3 @@ def _collector_at_rest() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-class _Taken(NamedTuple):
-    """An update, and everything it did."""
-
-    update: Update
-    changes: list[dict[str, Any]]
-
-
-def _update(inlet: Inlet, row: _Row, piece: Piece, changes: list[dict[str, Any]]) -> _Taken | None:
-    """The update, unless it touches no captured relation: such a transaction gets no number."""
-    inlet.position = piece.position
-    used = [change for change in changes if change["relation"] in inlet.used]
-    if not used:
-        return None
-    assert piece.txn is not None
-    update = Update(
-        inlet.source, piece.txn, piece.position, row.topic, row.offset, row.timestamp, piece.part_of
-    )  # fmt: skip
-    return _Taken(update, used)
-
-
-def _delivery_order(updates: Sequence[Update]) -> list[int]:
-    """Indices of the updates, all topics merged by the time their messages were written, each topic's order kept."""
-    latest: dict[str, int] = {}
-    keyed = []
-    for i, update in enumerate(updates):
-        stamp = latest[update.topic] = max(latest.get(update.topic, 0), update.timestamp)
-        keyed.append((stamp, i))
-    return [i for _, i in sorted(keyed)]
-
-
-class _BatchImages:
-    """The row images of a batch, by source and relation."""
-
-    def __init__(self, inlets: Mapping[str, Inlet]):
-        self._inlets = {inlet.source: inlet for inlet in inlets.values()}
-        self._images: dict[tuple[str, str], Images] = {}
-
-    def add(self, source: str, changes: Sequence[dict[str, Any]], update: int) -> None:
-        for change in changes:
-            key = (source, change["relation"])
-            images = self._images.get(key)
-            if images is None:
-                images = self._images[key] = self._of(*key)
-            images.add(change, update)
-
-    def _of(self, source: str, relation: str) -> Images:
-        inlet = self._inlets[source]
-        return Images(relation, [c for c in inlet.relations[relation].columns if c.name in inlet.used[relation]])
-
-    def wrong(self) -> dict[int, str]:
-        """By index of the update: what is wrong with a value it holds. Called once, when all were added."""
-        for images in self._images.values():
-            images.finish()
-        return {update: reason for images in self._images.values() for update, reason in images.wrong.items()}
-
-    def tables(self, order: Sequence[int]) -> dict[tuple[str, str], pa.Table]:
-        ordinals = np.empty(len(order), np.int64)
-        ordinals[order] = np.arange(len(order))
-        return {key: images.table(ordinals) for key, images in self._images.items()}

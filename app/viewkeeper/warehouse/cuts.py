@@ -95,7 +95,7 @@ class WarehouseTransaction:
     ``changes`` holds per view tables of its columns, ``_count`` and ``_update``; an iterable may be lazy and
     larger than memory, and may be consumed in another thread. ``updates`` has the columns of
     ``UPDATE_SCHEMA``. ``views`` are the views of the group: others leave the cut. None keeps those of the
-    last cut.
+    last cut. ``asked`` tells per source what was asked of it; it becomes metadata of the commits to ``changes``.
     """
 
     last_update: int
@@ -105,6 +105,7 @@ class WarehouseTransaction:
     updates: pa.Table = field(default_factory=lambda: update_table([]))
     changes: dict[str, Iterable[pa.Table]] = field(default_factory=dict)
     views: Collection[str] | None = None
+    asked: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def now() -> datetime:

@@ -7,13 +7,13 @@ because old versions of these tables are promised to nobody, and a commit costs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable, WriterProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from viewkeeper.warehouse.streams import storage, write_stream
@@ -77,15 +77,17 @@ class LogTable:
         except (DeltaError, OSError):  # the log behind the version we knew is gone, or the disk; opening it anew tells
             self._table = None
 
-    def append(self, rows: pa.Table) -> None:
-        """Adds the rows in one Delta commit."""
+    def append(self, rows: pa.Table, about: Mapping[str, str] | None = None) -> None:
+        """Adds the rows in one Delta commit; ``about`` is what its history says of it."""
         with storage(self.path):
-            write_deltalake(self.table, rows, mode="append")
+            write_deltalake(self.table, rows, mode="append", commit_properties=_told(about))
         self._appended()
 
-    def append_stream(self, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    def append_stream(
+        self, schema: pa.Schema, tables: Iterable[pa.Table], about: Mapping[str, str] | None = None
+    ) -> None:  # fmt: skip
         """Adds the rows of all tables in one Delta commit, however many they are."""
-        write_stream(self.table, schema, tables, self.path, mode="append")
+        write_stream(self.table, schema, tables, self.path, mode="append", commit_properties=_told(about))
         self._appended()
 
     def _appended(self) -> None:
@@ -185,6 +187,10 @@ class LogTable:
         with storage(self.path):
             self.table.vacuum(retention_hours=_VACUUM_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
         self._files = None
+
+
+def _told(about: Mapping[str, str] | None) -> CommitProperties | None:
+    return CommitProperties(custom_metadata=dict(about)) if about else None
 
 
 def checkpoints(table: Path) -> list[int]:

@@ -8,7 +8,7 @@ and ``open`` clears them away.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -16,6 +16,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -185,8 +186,9 @@ class Warehouse(WarehouseReader):
 
     def _append(self, transaction: WarehouseTransaction, cut: int) -> None:
         """Step 1. The tables do not depend on each other, so they are written side by side."""
+        about = {"cut": str(cut), "asked": orjson.dumps(transaction.asked).decode()}
         work: list[Callable[[], None]] = [
-            partial(self._append_changes, view, tables, cut) for view, tables in transaction.changes.items()
+            partial(self._append_changes, view, tables, cut, about) for view, tables in transaction.changes.items()
         ]
         if len(transaction.updates):
             work.append(partial(self._append_updates, transaction.updates, cut))
@@ -203,7 +205,7 @@ class Warehouse(WarehouseReader):
         self._updates.append(_cut_rows(updates, self._updates.schema, cut))
         fault.reached("updates")
 
-    def _append_changes(self, view: str, tables: Iterable[pa.Table], cut: int) -> None:
+    def _append_changes(self, view: str, tables: Iterable[pa.Table], cut: int, about: Mapping[str, str]) -> None:
         filled = (table for table in tables if len(table))
         first, second = next(filled, None), next(filled, None)
         if first is None:
@@ -214,10 +216,10 @@ class Warehouse(WarehouseReader):
         log = self._log(view)
         schema = log.schema
         if second is None:
-            log.append(_cut_rows(first, schema, cut))
+            log.append(_cut_rows(first, schema, cut), about)
         else:
             rows = (_cut_rows(table, schema, cut) for table in chain([first, second], filled))
-            log.append_stream(schema, rows)
+            log.append_stream(schema, rows, about)
         fault.reached("changes")
 
     def fold(self, views: Iterable[str] | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from viewkeeper.algebra.types import Relation
@@ -18,6 +18,15 @@ class Source(Protocol):
     def describe(self, relations: Iterable[str] | None = None) -> dict[str, Relation]:
         """The relations as they are declared now: all, or just the named ones that exist."""
 
+    def watch(self, relations: Mapping[str, Collection[str]]) -> None:
+        """From now on these relations, and these columns of them, must stay as they are: a snapshot checks it."""
+
+    def identity(self) -> dict[str, str]:
+        """What tells this database, in this history of it, from another; it is stored beside the warehouse."""
+
+    def require_identity(self, known: Mapping[str, str]) -> None:
+        """Raises SourceError if this is not the database, or not the history, that was known."""
+
     def freeze(self, delivered: str | None, hold: bool = False) -> Any:
         """A snapshot that every later ``ask`` refers to, here and in other processes; it pickles.
 
@@ -29,11 +38,17 @@ class Source(Protocol):
     def contains(self, snapshot: Any) -> SnapshotPosition | None:
         """What the snapshot contains; None where that is, by the source's nature, every update delivered so far."""
 
+    def shows_all(self, snapshot: Any) -> bool:
+        """Whether it surely contains every update that the source's log held when it was taken."""
+
     def barrier(self, snapshot: Any) -> str | None:
         """Writes a token into the source's log, after everything the snapshot contains; None where none is needed.
 
         Once it has come out of the topic, every update that an answer can contain was received.
         """
+
+    def require_unbroken(self, snapshot: Any, before: int) -> None:
+        """Raises SourceError if updates before the barrier are lost; the topic stood at ``before`` ahead of it."""
 
     def confirm(self, snapshot: Any) -> None:
         """Called after the last answer: raises SourceUnreachable if the answers are void and must be asked anew."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.algebra.types import Kind, Relation, Type
-from viewkeeper.errors import SourceError
+from viewkeeper.errors import SnapshotLost, SourceError
 from viewkeeper.managers.sources import sqlite_log as log
 from viewkeeper.managers.sources.sqlite_images import Excused
 from viewkeeper.managers.sources.sqlite_pushdown import certain_sql
@@ -114,6 +114,16 @@ class SqliteSource:
     def forgive(self, relations: Collection[str]) -> None:
         self._forgiven = frozenset(relations)
 
+    def watch(self, relations: Mapping[str, Collection[str]]) -> None:
+        """Not needed: the log's state says what is captured."""
+
+    def identity(self) -> dict[str, str]:
+        """The log's own state and positions tell a database from another."""
+        return {}
+
+    def require_identity(self, known: Mapping[str, str]) -> None:
+        """See ``identity``."""
+
     def require(self, position: str) -> None:
         db = self._session().db
         with log.reporting(self.place), log.reading(db):
@@ -123,8 +133,14 @@ class SqliteSource:
     def contains(self, snapshot: SqliteSnapshot) -> None:
         """Every update delivered so far: the log is written by the transaction that it tells of."""
 
+    def shows_all(self, snapshot: SqliteSnapshot) -> bool:
+        return True
+
     def barrier(self, snapshot: SqliteSnapshot) -> None:
         """Not needed: answers carry what no topic has delivered yet."""
+
+    def require_unbroken(self, snapshot: SqliteSnapshot, before: int) -> None:
+        """There are no barriers."""
 
     def confirm(self, snapshot: SqliteSnapshot) -> None:
         """Every answer was read in one transaction together with the log it refers to."""
@@ -225,7 +241,7 @@ class SqliteSource:
             what = f"its change log ends at {position}, before {since}, which was delivered: is it an older copy?"
             raise SourceError.at(self.place, what, f"put the right database back, or {_RELOAD}")
         if pruned > since:
-            raise log.SnapshotLost.at(self.place, f"its change log begins at {pruned}, past {since}", _RELOAD)
+            raise SnapshotLost.at(self.place, f"its change log begins at {pruned}, past {since}", _RELOAD)
 
     # ---- reading
 

@@ -39,10 +39,6 @@ _LARGEST = 2**62  # an id near SQLite's last would end all writing
 _PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR}
 
 
-class SnapshotLost(SourceError):
-    """The log no longer reaches back to the snapshot: freeze again, or load again."""
-
-
 # ---- connecting
 
 

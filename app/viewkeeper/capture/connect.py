@@ -1,0 +1,334 @@
+"""Debezium in Kafka Connect (standalone), for people who have no Kafka Connect: one process, a connector per source.
+
+The supervisor starts it, hands it the connectors, looks at their state, and starts again what failed, after a pause
+that grows. Where to go on is the replication slot's knowledge alone: Connect's own offsets are thrown away at each
+start, so that a transaction is always sent again from its beginning.
+
+Sources' passwords are in the environment of the process, the broker's in a file that only we can read. Connectors refer
+to them by name, because the REST API shows configurations; it listens on this machine only, and asks for a password
+that is made at each start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from viewkeeper.capture.connect_rest import ConnectorState, ConnectRest, Refused, Unanswered, root_cause
+from viewkeeper.capture.debezium_connector import Connector
+from viewkeeper.errors import KafkaError, SourceUnreachable, UsageError
+
+START_DEADLINE = 120.0
+STOP_DEADLINE = 15.0
+_POLL_SECONDS = 0.5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_STEADY_SECONDS = 5.0
+_KEEP_LOG_BYTES = 10_000_000
+_PLAIN = "._-/,;$@*+()[]{}"
+
+_JVM = [
+    "-Xmx512m",
+    "-Xms64m",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.log.io.debezium.connector.postgresql=info",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+]
+
+_WORKER = {
+    "plugin.discovery": "service_load",
+    "offset.flush.interval.ms": "1000",
+    "topic.creation.enable": "false",
+    "rest.extension.classes": "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension",
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "config.providers": "env",
+    "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+    "producer.linger.ms": "2",
+    "producer.batch.size": "262144",
+    "producer.compression.type": "lz4",
+    "producer.enable.idempotence": "true",
+    "producer.max.in.flight.requests.per.connection": "5",
+    # As large as the topics take a row.
+    "producer.max.request.size": "100000000",
+    "producer.buffer.memory": "134217728",
+}
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Supervised:
+    """A connector that must run, for which source, and what must hold before it starts.
+
+    ``check`` raises SourceUnreachable to be tried again later, any other error to end the whole capture: Debezium
+    would make a slot that is missing, and the changes before it would be lost unseen. What follows is where its
+    supervisor stands: asked to run or waiting until ``due``, running since when, the failure last told.
+    """
+
+    source: str
+    connector: Connector
+    check: Callable[[], None] = lambda: None
+    asked: bool = False
+    due: float = 0.0
+    pause: float = _FIRST_PAUSE
+    running_since: float | None = None
+    told: str = ""
+
+    def reset(self) -> None:
+        """Nothing runs any more."""
+        self.asked, self.due, self.running_since = False, 0.0, None
+
+
+@dataclass(frozen=True)
+class Program:
+    """How to start Kafka Connect: the Java to use, the jars of Connect and Debezium."""
+
+    java: str
+    jars: Path
+
+
+@dataclass
+class Connect:
+    """Runs the connectors until it is told to stop. ``kafka`` are the Java client's settings, ``folder`` is its own.
+
+    ``secrets`` are environment variables for it; a connector's configuration has ``reference(name)`` for one.
+    """
+
+    folder: Path
+    program: Program
+    kafka: Mapping[str, str]
+    connectors: Sequence[Supervised]
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    _process: subprocess.Popen[bytes] | None = None
+    _rest: ConnectRest | None = None
+    _lock: IO[str] | None = None
+
+    @property
+    def name(self) -> str:
+        return "connect"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "connect.log"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def run(self, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
+        """Keeps every connector running until ``stop``; calls ``ready`` once all of them do, for the first time."""
+        pause = _FIRST_PAUSE
+        self._claim()
+        try:
+            while not stop.is_set():
+                try:
+                    self._start(stop)
+                    self._supervise(stop, ready)
+                    pause = _FIRST_PAUSE
+                except KafkaError as error:
+                    logger.warning("%s; starting again in %.1f s", self._masked(str(error)), pause)
+                    self._end()
+                    stop.wait(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+        finally:
+            self._end()
+            lock, self._lock = self._lock, None
+            if lock is not None:
+                lock.close()
+
+    # ---- the process
+
+    def _claim(self) -> None:
+        """Makes the folder ours alone; the kernel gives it back when we end, however we end."""
+        try:
+            for folder in (self.folder.parent, self.folder):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.fdopen(os.open(self.folder / "lock", os.O_WRONLY | os.O_CREAT, 0o600), "w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            what = "another capture of the same sources runs in this folder"
+            raise UsageError.at(str(self.folder), what, "run one capture per source") from None
+        except OSError as e:
+            what = f"cannot be written ({e.strerror})"
+            raise UsageError.at(str(self.folder), what, "make it writable for this user") from None
+
+    def _start(self, stop: threading.Event) -> None:
+        """Starts the worker without connectors, and waits until its API answers."""
+        port, user, password = _free_port(), "viewkeeper", secrets.token_urlsafe(24)
+        worker = self._write_files(port, user, password)
+        (self.folder / "offsets").unlink(missing_ok=True)
+        for supervised in self.connectors:
+            supervised.reset()
+        self._process = self._launch(worker)
+        self._rest = ConnectRest(port, user, password)
+        deadline = time.monotonic() + START_DEADLINE
+        while not self._rest.ready() and not stop.wait(0.1):
+            self._require_alive()
+            if time.monotonic() > deadline:
+                raise self._failure(f"Kafka Connect was not ready after {START_DEADLINE:.0f} s")
+
+    def _write_files(self, port: int, user: str, password: str) -> Path:
+        """Everything Connect reads, for our eyes only; the worker's settings among it."""
+        worker = {
+            **_WORKER,
+            **{f"{part}{key}": value for part in ("", "producer.") for key, value in self.kafka.items()},
+            "listeners": f"http://127.0.0.1:{port}",
+            "offset.storage.file.filename": str(self.folder / "offsets"),
+            "config.providers.env.param.allowlist.pattern": "|".join(self.secrets) or "none",
+        }
+        login = self.folder / "rest.properties"
+        module = "org.apache.kafka.connect.rest.basic.auth.extension.PropertyFileLoginModule"
+        _write_private(login, _properties({user: password}))
+        _write_private(
+            self.folder / "rest.jaas", f"KafkaConnect {{ {module} required file={json.dumps(str(login))}; }};"
+        )
+        _write_private(self.folder / "worker.properties", _properties(worker))
+        return self.folder / "worker.properties"
+
+    def _launch(self, worker: Path) -> subprocess.Popen[bytes]:
+        """A Java process in our process group that ignores Ctrl-C and dies with us."""
+        command = [self.program.java, *_JVM, f"-Djava.security.auth.login.config={self.folder / 'rest.jaas'}"]
+        command += ["-cp", f"{self.program.jars}/*", "org.apache.kafka.connect.cli.ConnectStandalone", str(worker)]
+        # The kernel's parent-death signal needs no cooperation of the JVM, and holds after a kill -9 of ours.
+        guard = [setpriv, "--pdeathsig", "KILL"] if (setpriv := shutil.which("setpriv")) else []
+        shell = ["sh", "-c", 'umask 077; trap "" INT; exec "$@"', "sh"]
+        if self.log.exists() and self.log.stat().st_size > _KEEP_LOG_BYTES:
+            self.log.replace(self.log.with_suffix(".log.old"))
+        with os.fdopen(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+            return subprocess.Popen(
+                [*shell, *guard, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.secrets},
+            )
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_DEADLINE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _require_alive(self) -> None:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise self._failure("Kafka Connect ended")
+
+    def _failure(self, what: str) -> KafkaError:
+        text = self.log.read_text(errors="replace")[-20_000:] if self.log.exists() else ""
+        said = root_cause(text) if "Exception" in text else ""
+        return KafkaError.at("capture", what + (f" ({said})" if said else ""), f"see {self.log}")
+
+    # ---- the connectors
+
+    def _supervise(self, stop: threading.Event, ready: Callable[[], None]) -> None:
+        """Creates and restarts connectors, and tells what fails of them, until the process ends or ``stop``."""
+        assert self._rest is not None
+        told = False
+        while not stop.is_set():
+            self._require_alive()
+            with contextlib.suppress(Unanswered):  # a process that is alive will answer again, or end
+                self._look(self._rest)
+            if not told and all(s.running_since is not None for s in self.connectors):
+                ready()
+                told = True
+            stop.wait(_POLL_SECONDS)
+
+    def _look(self, rest: ConnectRest) -> None:
+        states = {state.name: state for state in rest.states()}
+        for supervised in self.connectors:
+            state = states.get(supervised.connector.name)
+            if not supervised.asked or state is None:
+                if time.monotonic() >= supervised.due:
+                    self._begin(rest, supervised, state)
+            elif state.failure is not None:
+                self._failed(supervised, state.failure)
+            elif state.running:
+                self._runs(supervised)
+
+    def _begin(self, rest: ConnectRest, supervised: Supervised, state: ConnectorState | None) -> None:
+        """Creates the connector, or restarts it after a failure; a source that is away is tried again later."""
+        try:
+            supervised.check()
+            if state is None:
+                rest.put(supervised.connector.name, dict(supervised.connector.config))
+            else:
+                rest.restart(supervised.connector.name)
+            supervised.asked = True
+        except (SourceUnreachable, Refused) as error:
+            self._failed(supervised, str(error))
+
+    def _runs(self, supervised: Supervised) -> None:
+        now = time.monotonic()
+        since = supervised.running_since = supervised.running_since or now
+        if supervised.told and now - since > _STEADY_SECONDS:
+            logger.info("source %s: going on", supervised.source)
+            supervised.told, supervised.pause = "", _FIRST_PAUSE
+
+    def _failed(self, supervised: Supervised, reason: str) -> None:
+        supervised.reset()
+        supervised.due = time.monotonic() + supervised.pause
+        supervised.pause = min(2 * supervised.pause, _LONGEST_PAUSE)
+        said = self._masked(" ".join(reason.split())).removeprefix(f"source {supervised.source}: ")
+        if said != supervised.told:
+            logger.warning("source %s: %s; trying again", supervised.source, said)
+        supervised.told = said
+
+    def _masked(self, text: str) -> str:
+        for secret in filter(None, [*self.secrets.values(), *_kafka_secrets(self.kafka)]):
+            text = text.replace(secret, "***")
+        return text
+
+
+def _kafka_secrets(kafka: Mapping[str, str]) -> list[str]:
+    return [value for key, value in kafka.items() if "password" in key or "jaas" in key]
+
+
+def reference(variable: str) -> str:
+    """What stands in a connector's configuration for an environment variable of Kafka Connect's process."""
+    return f"${{env:{variable}}}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _write_private(file: Path, text: str) -> None:
+    """The file is never readable for others, not even while it is written."""
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+        out.write(text)
+
+
+def _properties(values: Mapping[str, str]) -> str:
+    """Java's format of properties: what it takes for syntax or does not read as Latin-1 is escaped."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in values.items())
+
+
+def _escaped(text: str) -> str:
+    units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
+    return "".join(chr(u) if u < 128 and (chr(u).isalnum() or chr(u) in _PLAIN) else f"\\u{u:04x}" for u in units)
