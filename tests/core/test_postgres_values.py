@@ -86,6 +86,21 @@ def test_agree_float4_of_messages_and_of_answers() -> None:
     assert np.array_equal(answers.to_numpy().astype(np.float32), floats)
 
 
+def test_a_float4_whose_text_reads_as_the_middle_between_two_is_the_one_that_it_names() -> None:
+    # Of all float4, the one whose shortest text, read as a double and rounded, gives its neighbour.
+    value = np.array([0x15AE43FD], np.uint32).view(np.float32)
+    assert np.float32(7.038531e-26) != value[0]
+    assert (
+        answer_column(pa.array(value), column("float4")).to_pylist() == told("float4", 7.038531e-26) == [7.038531e-26]
+    )
+    assert told("float4", -7.038531e-26, None) == [-7.038531e-26, None]
+
+
+def test_a_number_that_may_mean_two_float4_is_refused() -> None:
+    with pytest.raises(Misfits, match="between two numbers"):
+        told("float4", 1.0, 1 + 2**-24)
+
+
 def test_arrays_are_compact_json_text() -> None:
     assert told("_int4", [], [1, None, 3], None) == ["[]", "[1,null,3]", None]
     assert told("_text", ["a", "b c", None, "NULL", ""], ['q"\\', "ünï😀", "\n\x01\x7f/"]) == [

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -452,3 +453,43 @@ def test_comparisons_that_are_certain_are_left_to_postgresql(
     kept = everything.filter(holds(predicate, lambda _, column: everything[column], len(everything)))
     answered = answer(selected, Ask("shop", "t", ("id", name), selection=predicate))
     assert 0 < len(answered) == len(kept) < 12
+
+
+LOOSE = "CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+
+
+@pytest.fixture(scope="module")
+def with_icu(postgres: Servers) -> int:
+    """A version whose build here knows such collations."""
+    for version in VERSIONS:
+        with database(postgres.shared(version)) as db:
+            try:
+                db.execute(LOOSE)
+            except psycopg.errors.FeatureNotSupported:
+                continue
+            return version
+    pytest.skip("no PostgreSQL on this machine was built with ICU")
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize("type", ["text", "char(3)", "varchar(3)"])
+def test_a_collation_that_takes_texts_for_equal_never_answers_less_nor_twice(
+    new_database: MakeDatabase, with_icu: int, type: str, indexed: bool
+) -> None:
+    """PostgreSQL's EXISTS answers such rows once for every key that they equal."""
+    db = new_database(version=with_icu)
+    db.execute(
+        LOOSE,
+        f"CREATE TABLE t (id int PRIMARY KEY, c {type} COLLATE loose, d int)",
+        "CREATE INDEX ON t (c)" if indexed else "CREATE INDEX ON t (d)",
+        "INSERT INTO t VALUES (1, 'a', 1), (2, 'A', 1), (3, 'b', 1)",
+    )
+    source = PostgresSource("shop", db.config())
+    keys = pa.table({"c": ["a", "A"], "d": pa.array([1, 1])})
+    for key in (("c",), ("c", "d")):
+        assert column(source, Ask("shop", "t", ("id",), key, keys.select(list(key)))) == [1, 2]
+    ref = ColumnRef(0, "c", TEXT)
+    for op, kept in (("<>", {2, 3}), ("=", {1}), (">", {3})):
+        predicate = construct.compare(op, ref, Literal("a", TEXT))  # type: ignore[arg-type]
+        assert kept <= set(column(source, Ask("shop", "t", ("id",), selection=predicate)))
+    source.close()

@@ -62,7 +62,11 @@ class Scope:
         if known is None:
             self.problems.add(table, f"source {known_source} has no relation {name}", nearest(name, names))
             return None
-        return catalog[known_source, known]
+        relation = catalog[known_source, known]
+        if relation.refused:
+            what, _, remedy = relation.refused.partition("; ")
+            self.problems.add(table, f"{known_source}.{known} {what}", remedy)
+        return relation
 
     def resolve(self, node: exp.Column) -> ColumnRef | None:
         """The column that the SQL means."""
@@ -123,11 +127,11 @@ class Scope:
     def _typed(self, node: exp.Expression, ref: ColumnRef) -> ColumnRef | None:
         if ref.type.kind is not Kind.UNKNOWN:
             return ref
-        self.problems.add(
-            node,
-            f"column {self.occurrences[ref.occurrence].alias}.{ref.column} has no usable type",
-            "declare its type in the source, or leave it out",
-        )
+        owner = self.occurrences[ref.occurrence]
+        column = owner.relation.column(ref.column)
+        unusable = "has no usable type; declare its type in the source, or leave it out"
+        what, _, remedy = (column.refused if column and column.refused else unusable).partition("; ")
+        self.problems.add(node, f"column {owner.alias}.{ref.column} {what}", remedy)
         return None
 
     def star(self, node: exp.Expression, owner: Named | None = None) -> list[ColumnRef]:

@@ -22,7 +22,8 @@ WHERE n.nspname = %(schema)s AND c.relkind IN ('r', 'p', 'f', 'v', 'm') AND (%(n
 
 _COLUMNS = """
 SELECT a.attrelid::int8 AS table, a.attnum AS number, a.attname AS name, a.atttypid::int8 AS type,
-       a.atttypmod AS modifier, a.attnotnull AS required, a.attgenerated <> '' AS generated
+       a.atttypmod AS modifier, a.attnotnull AS required, a.attgenerated <> '' AS generated,
+       EXISTS (SELECT FROM pg_collation l WHERE l.oid = a.attcollation AND NOT l.collisdeterministic) AS loose
 FROM pg_attribute a WHERE a.attrelid = ANY(%(tables)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
 """
@@ -57,12 +58,14 @@ class PgTable:
     """A table as views may use it, and what questions need to know besides.
 
     ``lookups`` are the columns that lead a usable index, with its method; ``equated`` the SQL of types by whose
-    equality keys are compared, where it is not the one that ``postgres_values`` names.
+    equality keys are compared, where it is not the one that ``postgres_values`` names; ``loose`` the columns whose
+    collation takes different texts for equal.
     """
 
     relation: Relation
     lookups: Mapping[str, str] = field(default_factory=dict)
     equated: Mapping[str, str] = field(default_factory=dict)
+    loose: frozenset[str] = frozenset()
 
     def column(self, name: str) -> Column:
         found = self.relation.column(name)
@@ -130,7 +133,8 @@ def _table(
         logged=_logged(table["identity"], key, indexes, names),
         refused=_refused(schema, table),
     )
-    return PgTable(relation, lookups, {name: b.sql for name, b in bases.items() if b.declared == "citext"})
+    equated = {name: base.sql for name, base in bases.items() if base.declared == "citext"}
+    return PgTable(relation, lookups, equated, frozenset(column["name"] for column in columns if column["loose"]))
 
 
 def _base(oid: int, modifier: int, types: Mapping[int, Row]) -> _Base:

@@ -2,7 +2,8 @@
 
 By one column with a btree, the keys are an array that the planner does not look into: judging tens of thousands of
 values would take it longer than looking them up. All else is EXISTS over the keys, which a row passes once however
-many keys it equals (in PostgreSQL's eyes: 'a' and 'a ' are one ``char(2)``, 'a' and 'A' one ``citext``).
+many keys it equals (in PostgreSQL's eyes: 'a' and 'a ' are one ``char(2)``, 'a' and 'A' one ``citext``). Except that
+PostgreSQL lets it pass twice where a collation takes two keys for equal; so there EXISTS compares by COLLATE "C".
 """
 
 from __future__ import annotations
@@ -48,7 +49,12 @@ class Question:
     @cached_property
     def looked_up(self) -> bool:
         """Whether there is an index that leads to the keys."""
-        return self.keyed and not self.table.lookups.keys().isdisjoint(self.ask.key)
+        usable = self.table.lookups.keys() - (frozenset() if self._one_array else self.table.loose)
+        return self.keyed and not usable.isdisjoint(self.ask.key)
+
+    @property
+    def _one_array(self) -> bool:
+        return len(self.ask.key) == 1 and self.table.lookups.get(self.ask.key[0]) == "btree"
 
     def statements(self, at_once: int) -> Iterator[str]:
         """The SQL that answers it, in one statement or one for every so many keys.
@@ -82,18 +88,23 @@ class Question:
 
     def _matches(self, keys: pa.Table) -> str:
         arrays = [f"{array_constant(keys[n], self.table.column(n))}::{self._equated(n)}[]" for n in self.ask.key]
+        if self._one_array:
+            name = self.ask.key[0]
+            return f"{_named(name)} = ANY((SELECT {arrays[0]})::{self._equated(name)}[])"
         operands = [self._operand(name) for name in self.ask.key]
-        if len(arrays) == 1 and self.table.lookups.get(self.ask.key[0]) == "btree":
-            return f"{operands[0]} = ANY((SELECT {arrays[0]})::{self._equated(self.ask.key[0])}[])"
         names = [f"k{i}" for i in range(len(arrays))]
         listed = f"ROWS FROM ({', '.join(f'pg_catalog.unnest({array})' for array in arrays)})"
         equal = " AND ".join(f"{operand} = k.{name}" for operand, name in zip(operands, names, strict=True))
         return f"EXISTS (SELECT FROM {listed} AS k({', '.join(names)}) WHERE {equal})"
 
     def _equated(self, name: str) -> str:
+        if name in self.table.loose and not self._one_array:
+            return "text"
         return self.table.equated.get(name) or str(TYPES[self.table.column(name).declared].equated)
 
     def _operand(self, name: str) -> str:
+        if name in self.table.loose:
+            return f'{_named(name)}::text COLLATE "C"'
         return f"{_named(name)}::text" if TYPES[self.table.column(name).declared].by_text else _named(name)
 
 

@@ -349,7 +349,11 @@ def _expected(column: Column) -> str:
 
 
 def _because(error: Exception) -> str:
-    return f": it is {error}" if type(error) is ValueError and str(error).startswith(("outside", "between", "an array")) else ""
+    return (
+        f": it is {error}"
+        if type(error) is ValueError and str(error).startswith(("outside", "between", "an array"))
+        else ""
+    )
 
 
 def _named(value: Any) -> str:
