@@ -1,11 +1,12 @@
 # make demo    the whole path on this machine, in one terminal
+# make demo-postgres   the same on three PostgreSQL servers, with Debezium
 # make test    all tests
 # make check   format, lint, types, import layers, fast tests
 # make bench   the benchmark table            make schemas   write schemas/ anew
 # make lab-table   measure every algorithm and write docs/ anew (some minutes)
 # make setup   what the others need; does nothing twice           make clean   removes all of it
 .DELETE_ON_ERROR:
-.PHONY: setup tools demo test check bench schemas lab-table clean
+.PHONY: setup tools demo demo-postgres test check bench schemas lab-table clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -15,6 +16,9 @@ setup: tools $(STAMPS)/linked $(STAMPS)/broker $(STAMPS)/connect
 
 demo: setup
 	@$(BIN)/viewkeeper demo
+
+demo-postgres: setup
+	@$(BIN)/viewkeeper demo --postgres
 
 test: setup
 	VIEWKEEPER_TESTS=thorough $(BIN)/pytest -n 2 --dist worksteal tests

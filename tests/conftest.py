@@ -68,27 +68,40 @@ class SharedBroker:
             producer.produce(topic, value, key)
         assert producer.flush(30) == 0
 
-    def messages(self, topic: str) -> list[Message]:
-        """Every message that a read_committed reader sees in the topic now."""
+    def messages(self, topic: str, since: int = OFFSET_BEGINNING) -> list[Message]:
+        """Every message that a read_committed reader sees in the topic now, from an offset on."""
         reading = {"isolation_level": "read_committed", "enable_partition_eof": True}
         consumer = Consumer(self.client(group_id=unique("reader"), **reading))
         try:
-            consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-            return list(_until_end(consumer))
+            end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
+            consumer.assign([TopicPartition(topic, 0, since)])
+            return list(_until(end, consumer))
+        finally:
+            consumer.close()
+
+    def end(self, topic: str) -> int:
+        """The offset that the topic's next message will have."""
+        consumer = Consumer(self.client(group_id=unique("reader")))
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1])
         finally:
             consumer.close()
 
 
-def _until_end(consumer: Consumer) -> Iterator[Message]:
-    deadline = time.monotonic() + 30
+def _until(end: int, consumer: Consumer) -> Iterator[Message]:
+    """The messages before ``end``, which may have no message itself; others may be sent all the while."""
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         message = consumer.poll(1)
         if message is None:
             continue
         if message.error():  # the only error a healthy broker gives here is the end of the partition
             return
-        yield message
-    raise AssertionError("the end of the topic was not reached within 30 s")
+        if message.offset() < end:
+            yield message
+        if message.offset() >= end - 1:
+            return
+    raise AssertionError("the end of the topic was not reached within 120 s")
 
 
 @pytest.fixture(scope="session")

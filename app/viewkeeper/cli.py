@@ -172,6 +172,7 @@ def _verify(p: argparse.ArgumentParser) -> None:
 def _demo(p: argparse.ArgumentParser) -> None:
     p.add_argument("--seconds", metavar="N", type=_count, default=30, help="how long the writer writes (default: 30)")
     p.add_argument("--dir", metavar="D", default="demo", help="where everything goes (default: ./demo)")
+    p.add_argument("--postgres", action="store_true", help="on three PostgreSQL servers, with Debezium")
 
 
 def _count(text: str) -> int:

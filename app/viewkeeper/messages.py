@@ -233,6 +233,11 @@ class Reached:
         until, _, snapshot = rest.partition(" ")
         return cls(int(last), int(until or 0), snapshot)
 
+    @property
+    def furthest(self) -> int:
+        """Past it lies nothing that is loaded or numbered."""
+        return max(self.last, self.until)
+
     def __str__(self) -> str:
         return str(self.last) if self.last >= self.until else f"{self.last} {self.until} {self.snapshot}"
 

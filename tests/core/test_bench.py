@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from viewkeeper.bench.answers import Answers
 from viewkeeper.bench.backlog import Shop
+from viewkeeper.bench.job_server import Step
+from viewkeeper.bench.latency import Change, Heard, batch_of
+from viewkeeper.bench.postgres import OURS, THEIRS, latency_figures, split
+from viewkeeper.bench.postgres_world import end_of
 from viewkeeper.bench.table import rows
+from viewkeeper.bench.world import Written
+from viewkeeper.messages import Answer, Ask
 
 
 def test_the_hot_customer_has_at_most_two_live_orders_at_any_time() -> None:
@@ -37,3 +48,69 @@ def test_a_missed_bar_says_so_and_figures_that_were_not_taken_have_no_line() -> 
         ("commit", False),
         ("read", True),
     ]
+
+
+def test_rows_that_were_not_asked_for_or_read_twice_do_not_count_as_rows_that_join() -> None:
+    class Source:
+        def ask(self, ask: Ask, snapshot: Any) -> Answer:
+            return Answer(pa.table({"id": [1, 2, 3], "_count": [1, 1, 1]}), snapshot)
+
+    answers = Answers()
+    source = answers.of({"s": Source()})["s"]  # type: ignore[dict-item]
+    for keys in ([1, 2], [2]):
+        source.ask(Ask("s", "r", ("id",), ("id",), pa.table({"id": keys})), None)
+    assert answers.counted() == (6, 2)
+
+
+def step(name: str, begin: float, end: float, position: int) -> Step:
+    return Step(name, begin, end, {"shop": str(position)})
+
+
+STEPS = [
+    step("parse", 8.0, 8.1, 40),
+    step("commit", 8.2, 8.3, 40),
+    step("parse", 10.5, 10.6, 50),
+    step("freeze", 10.6, 10.8, 50),
+    step("number", 10.8, 10.9, 50),
+    step("freeze", 10.9, 11.0, 50),
+    step("drain", 11.0, 11.5, 60),
+    step("sweep", 11.6, 11.9, 60),
+    step("commit", 11.9, 12.0, 60),
+]
+
+
+def end(at: float, xid: int, lsn: int) -> Heard:
+    return Heard("shop", {"status": "END", "id": f"{xid}:{lsn}"}, at, at)
+
+
+def test_every_moment_between_a_commit_and_its_cut_belongs_to_exactly_one_part() -> None:
+    change = Change(Written(7, 10.0), end(10.2, 7, 50), 50)
+    barrier = end(11.4, 8, 60)
+    parts = split(change, batch_of(change, STEPS), [change.sent, barrier])
+    expected = {
+        "debezium": 0.2,
+        "batch start": 0.3,
+        "parse, number": 0.2,
+        "freeze": 0.3,
+        "barrier by debezium": 0.4,
+        "drain": 0.1,
+        "sweep": 0.3,
+        "commit": 0.1,
+        "between": 0.1,
+        "cut": 2.0,
+    }
+    assert parts == pytest.approx(expected)
+    assert sum(parts[part] for part in (*OURS, *THEIRS)) == pytest.approx(parts["cut"])
+    assert latency_figures([parts, parts])["pg_latency_ours_median"] == pytest.approx(1.1)
+
+
+def test_only_an_end_ends_a_transaction() -> None:
+    assert end_of({"status": "END", "id": "7:50"}) == (7, 50)
+    assert end_of({"status": "BEGIN", "id": "7:50"}) is None
+    assert end_of({"op": "u"}) is None
+
+
+def test_a_change_that_a_drain_brought_in_belongs_to_the_batch_of_that_drain() -> None:
+    change = Change(Written(9, 11.1), end(11.3, 9, 60), 60)
+    batch = batch_of(change, STEPS)
+    assert (batch[0], batch[-1]) == (STEPS[2], STEPS[-1])

@@ -180,6 +180,29 @@ def test_going_back_forgets_barriers_and_old_ones_are_dropped() -> None:
     assert not queue.passed_barrier("shop", "t1101")
 
 
+def test_before_a_barrier_came_rows_of_open_and_repeated_transactions_too() -> None:
+    """A connector without stored offsets confirms rows of the first transaction that it sends, before its END."""
+    late = Committed(5, 900, [Event("c", "ful", None, {"id": n, "a": "", "b": ""}, lsn=n) for n in (700, 60, 800)])
+    sent = (
+        values(insert(9, 100, 1), barrier(7, 210, "first")) + late.messages()[:-1] + values(barrier(8, 990, "second"))
+    )
+    queue = UpdateQueue([inlet()])
+    queue.receive(messages(*sent[:-1]))
+    assert queue.before_barrier("shop", "first") == 100, "not the barrier's own row"
+    assert queue.before_barrier("shop", "second") is None
+    wrong = Committed(6, 950, [Event("c", "ful", None, {"id": "x", "a": "", "b": ""}, lsn=940)])
+    queue = UpdateQueue([inlet()], quarantine=True)
+    queue.receive(messages(*sent[:-3], late.ending(), *values(wrong), *sent[-3:]))
+    assert queue.before_barrier("shop", "second") == 950, "what was quarantined came, too"
+    queue.rewind({"shop": str(Reached(100, 500, "8:8:"))}, {"shop": 20})
+    queue.receive(messages(*values(barrier(8, 990, "second")), first=20))
+    assert queue.before_barrier("shop", "second") == 500, "what was loaded"
+    queue.rewind({"shop": "100"}, {"shop": 20})
+    rows = late.messages()
+    queue.receive(messages(*rows[1:4], *values(barrier(8, 850, "second")), first=20))
+    assert queue.before_barrier("shop", "second") == 800, "rows whose END has not come"
+
+
 # -- TRUNCATE
 
 

@@ -13,10 +13,13 @@ import pytest
 from viewkeeper.config import load_config
 from viewkeeper.errors import UsageError
 from viewkeeper.job.assembly import assemble
+from viewkeeper.local import postgres
+from viewkeeper.local.demo.difference import difference
 from viewkeeper.local.demo.folder import MARKER, DemoFolder
 from viewkeeper.local.demo.follower import FollowedView
-from viewkeeper.local.demo.recompute import difference, recompute
-from viewkeeper.local.demo.sample import configuration, create_databases
+from viewkeeper.local.demo.postgres_world import PostgresWorld
+from viewkeeper.local.demo.sample import configuration
+from viewkeeper.local.demo.sqlite_world import SqliteSession, SqliteWorld, sections
 from viewkeeper.local.demo.transactions import BODIES
 from viewkeeper.local.demo.window import Window
 
@@ -24,36 +27,46 @@ CONF = Path(__file__).parents[2] / "conf" / "demo.yaml"
 
 
 def test_the_configuration_in_conf_is_the_one_the_demo_writes() -> None:
-    assert CONF.read_text(encoding="utf-8") == configuration("127.0.0.1:19092", "../demo")
+    assert CONF.read_text(encoding="utf-8") == configuration("127.0.0.1:19092", sections("../demo"), folder="../demo")
 
 
 def test_the_demos_views_are_understood_and_every_join_has_an_index(tmp_path: Path) -> None:
     folder = DemoFolder(tmp_path / "demo")
     folder.make()
-    folder.write_config("127.0.0.1:1")
-    create_databases(folder.databases)
+    world = SqliteWorld(folder)
+    world.create()
+    folder.write_config(world.configuration("127.0.0.1:1"))
     project = assemble(load_config(folder.config))
     assert list(project.views) == ["order_overview", "customer_orders"]
     for view in project.views.values():
-        assert recompute(view.sql, folder.databases).total() > 1_000
-    with closing(sqlite3.connect(folder.databases["shop"])) as db:
+        assert world.recompute(view.sql).total() > 1_000
+    with closing(sqlite3.connect(world.databases["shop"])) as db:
         indexes = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
     assert {"orders_of_customer", "lines_of_product"} <= indexes
 
 
 def test_every_transaction_of_the_writer_does_what_it_says(tmp_path: Path) -> None:
-    databases = DemoFolder(tmp_path).databases
-    create_databases(databases)
+    world = SqliteWorld(DemoFolder(tmp_path))
+    world.create()
     for source, bodies in BODIES.items():
-        with closing(sqlite3.connect(databases[source], isolation_level=None)) as db:
+        with closing(sqlite3.connect(world.databases[source], isolation_level=None)) as db:
             db.execute("PRAGMA foreign_keys = on")
+            session = SqliteSession(db)
             for body, _ in bodies:
                 for seed in range(20):
-                    db.execute("BEGIN IMMEDIATE")
+                    session.begin()
                     before = db.total_changes
-                    words = body(db, random.Random(seed))
+                    words = body(session, random.Random(seed))
                     assert (words is not None) == (db.total_changes > before), (body, seed)
                     db.execute("ROLLBACK" if seed % 2 else "COMMIT")
+
+
+def test_where_there_is_no_postgresql_the_demo_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "installed", dict)
+    with pytest.raises(UsageError, match=r"there is no PostgreSQL 15 to 18 on this machine; install one: "):
+        PostgresWorld(DemoFolder(tmp_path)).create()
 
 
 def test_an_earlier_demo_makes_room_for_the_next(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -12,8 +12,11 @@ import pytest
 from tests.scale import scaled
 from viewkeeper.errors import SourceUnreachable
 from viewkeeper.job.keeper import Keeper
+from viewkeeper.job.patience import patiently
 from viewkeeper.managers.sources.postgres_snapshot import PgSnapshot
+from viewkeeper.messages import Received
 from viewkeeper.queue.unsettled import Unsettled
+from viewkeeper.queue.update_queue import UpdateQueue
 
 from . import worlds
 from .late_worlds import LateSource, Play, TopicDrain
@@ -94,6 +97,42 @@ def test_oracle_every_state_is_right_whatever_is_logged_shown_repeated_emptied_o
             played(seed)
         except BaseException as error:
             raise AssertionError(f"seed {seed}: played({seed})") from error
+
+
+class GivesUpOnce(TopicDrain):
+    """Gives a drain up once, after it has delivered something."""
+
+    given_up = False
+
+    def to_barriers(self, queue: UpdateQueue, tokens: Mapping[str, str], stop: threading.Event) -> Iterator[Received]:
+        for received in super().to_barriers(queue, tokens, stop):
+            yield received
+            if received.updates and not self.given_up:
+                self.given_up = True
+                raise SourceUnreachable.at("source", "what was written to its log has not come out")
+
+
+def test_oracle_a_standstill_that_is_tried_again_loses_nothing_of_what_was_drained() -> None:
+    """As when a view is added: the sources are frozen at a cut, and a capture that stalls makes it try again."""
+    for seed in range(scaled(40, 200)):
+        play = Play(seed)
+        keeper = play.keeper()
+        keeper.drain = GivesUpOnce(play.rng, play.sources)
+        for _ in range(12):
+            play.act()
+        play.batch(keeper)
+        for _ in range(12):
+            play.act()
+
+        def attempt(keeper: Keeper = keeper) -> None:
+            with keeper.standstill({}):
+                pass
+
+        try:
+            patiently(attempt, seconds=30)
+            settle(play, play.keeper())
+        except BaseException as error:
+            raise AssertionError(f"seed {seed}") from error
 
 
 def by_log_order(monkeypatch: pytest.MonkeyPatch) -> None:

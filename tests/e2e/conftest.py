@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,16 @@ def install(tmp_path: Path, broker: SharedBroker, request: pytest.FixtureRequest
     made: list[Installation] = []
     request.node.installations = made
 
-    def make(tables: Tables, views: dict[str, str], **settings: Any) -> Installation:
+    def make(
+        tables: Tables,
+        views: dict[str, str],
+        databases: Mapping[str, Database] | None = None,
+        at: SharedBroker = broker,
+        **settings: Any,
+    ) -> Installation:
         folder = tmp_path / f"i{len(made)}"
         folder.mkdir()
-        made.append(Installation(folder, broker, tables, dict(views), settings))
+        made.append(Installation(folder, at, tables, dict(views), settings, databases=databases or {}))
         return made[-1]
 
     yield make
@@ -65,6 +71,14 @@ def debezium(tmp_path: Path, broker: SharedBroker) -> Iterator[Callable[..., Deb
     yield start
     for running in started:
         running.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_debezium(tmp_path_factory: pytest.TempPathFactory, broker: SharedBroker) -> Iterator[Debezium]:
+    """One Kafka Connect for tests that ``add`` their sources to it."""
+    running = Debezium(tmp_path_factory.mktemp("debezium"), broker).start()
+    yield running
+    running.stop()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,6 +5,7 @@ Nothing here uses the sweep. What the views must hold is computed in ``oracle.py
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -23,6 +24,9 @@ from typing import Any
 import orjson
 
 from tests.conftest import SharedBroker, eventually, unique
+from tests.e2e.debezium_topic import transactions
+from tests.e2e.postgres import Database
+from viewkeeper.messages import Reached
 from viewkeeper.warehouse.cuts import Cut
 from viewkeeper.warehouse.fault import CRASH_AFTER
 from viewkeeper.warehouse.reader import WarehouseReader
@@ -32,7 +36,7 @@ PATIENCE = 180.0
 """Seconds after which something that must happen did not: generous, because test machines are busy."""
 
 Tables = Mapping[str, Sequence[str]]
-"""Source → the statements that make its database."""
+"""Source → the statements that make its SQLite database."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,10 @@ class Running:
 
 @dataclass
 class Installation:
-    """Databases, a configuration and a warehouse in one folder, with topics that no other test uses."""
+    """Databases, a configuration and a warehouse in one folder, with topics that no other test uses.
+
+    ``tables`` are the sources in SQLite, ``databases`` those in PostgreSQL.
+    """
 
     folder: Path
     broker: SharedBroker
@@ -105,6 +112,7 @@ class Installation:
     topics: dict[str, str] = field(default_factory=dict)
     kept_by: dict[str, dict[str, Any]] = field(default_factory=dict)  # per view its algorithm and options
     processes: list[Running] = field(default_factory=list)
+    databases: Mapping[str, Database] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for source, statements in self.tables.items():
@@ -113,6 +121,7 @@ class Installation:
                 for statement in statements:
                     db.execute(statement)
                 db.commit()
+        self.topics |= {source: unique(source) for source in self.databases}
         self.configure()
 
     # ---- configuration
@@ -129,10 +138,7 @@ class Installation:
         config = {
             "kafka": {"bootstrap": self.broker.bootstrap},
             "warehouse": "warehouse",
-            "sources": {
-                source: {"kind": "sqlite", "path": f"{source}.db", "topic": self.topics[source]}
-                for source in self.tables
-            },
+            "sources": {source: self._section(source) for source in [*self.databases, *self.tables]},
             "views": {
                 view: {"sql": sql, "topic": self.topics[f"view.{view}"], **self.kept_by.get(view, {})}
                 for view, sql in self.views.items()
@@ -140,6 +146,12 @@ class Installation:
             **self.settings,
         }
         self.conf.write_text(json.dumps(config, indent=1))
+
+    def _section(self, source: str) -> dict[str, Any]:
+        topic = self.topics[source]
+        if source in self.databases:
+            return self.databases[source].section(topic=topic)
+        return {"kind": "sqlite", "path": f"{source}.db", "topic": topic}
 
     # ---- databases
 
@@ -152,6 +164,9 @@ class Installation:
 
     def write(self, source: str, *statements: str) -> None:
         """One transaction."""
+        if source in self.databases:
+            self.databases[source].execute(*statements)
+            return
         with closing(self.connect(source)) as db:
             db.execute("BEGIN IMMEDIATE")
             for statement in statements:
@@ -198,6 +213,7 @@ class Installation:
         """Capture, once it has put its triggers in place."""
         capture = self.start("capture")
         eventually(lambda: b"capturing" in capture.out.read_bytes() or not capture.alive, PATIENCE, "capture is up")
+        assert capture.alive, capture.err.read_text()
         return capture
 
     @contextmanager
@@ -209,7 +225,7 @@ class Installation:
             assert capture.terminate().code == 0
 
     def delivered(self, source: str) -> bool:
-        """Does the topic hold everything that the database's change log does?"""
+        """Does the topic hold everything that the SQLite database's change log does?"""
         last = self.last_id(source)
         sent = [m.value() or b"" for m in self.broker.messages(self.topics[source])]
         return last == 0 or any(b'"position":%d,' % last in value for value in sent)
@@ -218,7 +234,10 @@ class Installation:
         """Runs capture until the topics hold every change there is."""
         with self.capturing():
             for source in self.cut().positions:
-                eventually(lambda source=source: self.delivered(source), PATIENCE, f"{source} is delivered")
+                if source in self.databases:
+                    self.last_id(source)
+                else:
+                    eventually(lambda source=source: self.delivered(source), PATIENCE, f"{source} is delivered")
 
     def end(self) -> None:
         for running in self.processes:
@@ -259,8 +278,8 @@ class Installation:
         wanted = {source: self.last_id(source) for source in self.cut().positions}
 
         def reached() -> bool:
-            positions = self.cut().positions
-            return all(int(positions[source]) >= last for source, last in wanted.items())
+            positions = {source: Reached.parse(text) for source, text in self.cut().positions.items()}
+            return all(max(positions[source].last, positions[source].until) >= last for source, last in wanted.items())
 
         self._await(reached, f"positions {wanted}", job)
 
@@ -269,9 +288,22 @@ class Installation:
         assert job.alive, f"the job ended before it reached {what}"
 
     def last_id(self, source: str) -> int:
-        """The position of the database's last change that the log still holds."""
+        """The position of the database's last change that the log still holds, or the topic of a PostgreSQL source."""
+        if source in self.databases:
+            return self._last_end(source)
         with closing(self.connect(source)) as db:
             return db.execute("SELECT coalesce(max(id), 0) FROM _viewkeeper_log WHERE op <> 'boundary'").fetchone()[0]
+
+    def _last_end(self, source: str) -> int:
+        """Where the last transaction ends that touched a captured table of a PostgreSQL database."""
+        token, topic = unique("harness"), self.topics[source]
+        since = self.broker.end(topic)
+        self.databases[source].execute(f"SELECT pg_logical_emit_message(true, 'viewkeeper', '{token}')")
+        content = base64.b64encode(token.encode())
+        passed = lambda: any(content in (m.value() or b"") for m in self.broker.messages(topic, since))  # noqa: E731
+        eventually(passed, PATIENCE, f"{source} is delivered")
+        told = transactions(self.broker.messages(topic))
+        return max((t.end for t in told if t.changes or t.emptied), default=0)
 
 
 Write = Callable[[random.Random, sqlite3.Connection], None]
@@ -328,3 +360,8 @@ class Writers:
 def pause_of(rng: random.Random, longest: float) -> None:
     """Lets a random while pass: the only way to hit a process at a moment that it does not announce."""
     time.sleep(rng.uniform(0, longest))
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, in any of its threads."""
+    return [int(c) for thread in Path(f"/proc/{pid}/task").iterdir() for c in (thread / "children").read_text().split()]

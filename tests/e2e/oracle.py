@@ -37,14 +37,14 @@ class Oracle:
         self._start: dict[tuple[str, str], tuple[list[str], list[Row]]] = {}
         for source in world.tables:
             with closing(world.connect(source)) as db:
-                for table in _tables(db):
+                for table in tables_of(db):
                     self.remember(source, table)
 
     def remember(self, source: str, table: str) -> None:
         """Takes the table as it is now for its first state: for one that is captured only from now on."""
         with closing(self.world.connect(source)) as db:
             cursor = db.execute(f"SELECT * FROM {table}")
-            self._start[source, table] = ([c[0] for c in cursor.description], [_json(r) for r in cursor])
+            self._start[source, table] = ([c[0] for c in cursor.description], [json_row(r) for r in cursor])
 
     # ---- the whole check
 
@@ -63,7 +63,7 @@ class Oracle:
             expected = states[view]
             changes = self._changes(view, loaded + 1, cut.last_update)
             for k in range(loaded + 1, cut.last_update + 1):
-                wanted = _minus(expected[k], expected[k - 1])
+                wanted = minus(expected[k], expected[k - 1])
                 assert changes.get(k, Counter()) == wanted, f"{view}: update {k}: {updates[k - 1]}"
             self._check_reads(view, expected, loaded, cut, reads)
             self._check_versions(view, expected, loaded, reader.cuts(0, cut.cut))
@@ -77,13 +77,13 @@ class Oracle:
 
     def read(self, view: str, update: int | None = None) -> Bag:
         """The view as the warehouse gives it."""
-        return _bag(self.world.reader().read(view, update=update).read_all().to_pylist())
+        return bag_of(self.world.reader().read(view, update=update).read_all().to_pylist())
 
     # ---- parts of it
 
     def _states(self, updates: list[dict[str, Any]], views: list[str]) -> dict[str, list[Bag]]:
         """Per view its contents after update 0, 1, …; the last state is that of the databases themselves."""
-        messages = {source: _whole_updates(self.world.messages(source)) for source in self._sources()}
+        messages = {source: whole_updates(self.world.messages(source)) for source in self._sources()}
         by_topic = {self.world.topics[source]: source for source in messages}
         with closing(self._copy()) as db:
             self._bring_to_load(db, messages)
@@ -136,7 +136,7 @@ class Oracle:
                 k = row.pop("_update")
                 bag = found.setdefault(k, Counter())
                 count = row.pop("_count")
-                key = _json(row.values())
+                key = json_row(row.values())
                 assert count and key not in bag, f"{view}: update {k} holds {key} twice, or zero times"
                 bag[key] = count
         return found
@@ -156,14 +156,14 @@ class Oracle:
             folded = named.get(version, cuts[-1].folded[view])
             stored = DeltaTable(self.world.folder / "warehouse" / "views" / view, version=version)
             rows = stored.to_pyarrow_table().to_pylist()
-            assert _bag(rows) == expected[folded], f"{view}: version {version}, folded to {folded}"
+            assert bag_of(rows) == expected[folded], f"{view}: version {version}, folded to {folded}"
 
     def _check_topic(self, view: str, expected: list[Bag], updates: list[dict[str, Any]], loaded: int) -> None:
         """A read_committed reader sees each update once, in order, and after a cut's updates its seal."""
         cuts = {c.cut: c for c in self.world.reader().cuts(0, self.world.cut().cut) if view in c.versions}
         seals: list[int] = []
         seen: dict[int, Bag] = {}
-        for message in _joined(m for _, m in self.world.messages(f"view.{view}")):
+        for message in joined(m for _, m in self.world.messages(f"view.{view}")):
             assert message["view"] == view
             if "sealed" in message:
                 cut = cuts[message["sealed"]]
@@ -182,9 +182,9 @@ class Oracle:
             assert not seals or k > cuts[seals[-1]].last_update
             update = updates[k - 1]
             assert (message["source"], message["txn"]) == (update["source"], update["txn"])
-            seen[k] = _bag([{**c["row"], "_count": c["count"]} for c in message["changes"]])
+            seen[k] = bag_of([{**c["row"], "_count": c["count"]} for c in message["changes"]])
             if k > loaded:
-                assert seen[k] == _minus(expected[k], expected[k - 1]), f"{view}: topic: update {k}"
+                assert seen[k] == minus(expected[k], expected[k - 1]), f"{view}: topic: update {k}"
         assert seals == sorted(cuts), f"{view}: seals {seals}"
 
     # ---- the copy
@@ -205,7 +205,7 @@ class Oracle:
         return db
 
 
-def _tables(db: sqlite3.Connection) -> list[str]:
+def tables_of(db: sqlite3.Connection) -> list[str]:
     rows = db.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '\\_viewkeeper%' ESCAPE '\\' "
         "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
@@ -213,7 +213,7 @@ def _tables(db: sqlite3.Connection) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _whole_updates(messages: list[tuple[int, dict[str, Any]]]) -> dict[int, dict[str, Any]]:
+def whole_updates(messages: list[tuple[int, dict[str, Any]]]) -> dict[int, dict[str, Any]]:
     """By the offset of its last piece, every update of a topic."""
     whole: dict[int, dict[str, Any]] = {}
     changes: list[dict[str, Any]] = []
@@ -224,7 +224,7 @@ def _whole_updates(messages: list[tuple[int, dict[str, Any]]]) -> dict[int, dict
     return whole
 
 
-def _joined(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def joined(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The messages of a view topic, pieces put together."""
     changes: list[dict[str, Any]] = []
     for message in messages:
@@ -253,26 +253,26 @@ def _apply(db: sqlite3.Connection, source: str, message: dict[str, Any]) -> None
 
 
 def _evaluate(db: sqlite3.Connection, sql: str) -> Bag:
-    return Counter(_json(row) for row in db.execute(sql))
+    return Counter(json_row(row) for row in db.execute(sql))
 
 
-def _bag(rows: list[dict[str, Any]]) -> Bag:
+def bag_of(rows: list[dict[str, Any]]) -> Bag:
     bag: Bag = Counter()
     for row in rows:
         count = row.pop("_count")
-        key = _json(row.values())
+        key = json_row(row.values())
         assert key not in bag, f"{key} stands twice"
         bag[key] = count
     return bag
 
 
-def _minus(one: Bag, other: Bag) -> Bag:
+def minus(one: Bag, other: Bag) -> Bag:
     difference = Counter(one)
     difference.subtract(other)
     return Counter({row: count for row, count in difference.items() if count})
 
 
-def _json(row: Iterable[Any]) -> Row:
+def json_row(row: Iterable[Any]) -> Row:
     """Values as a message has them."""
     return tuple(map(_json_value, row))
 

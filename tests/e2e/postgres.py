@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.conftest import SharedBroker, eventually
 from viewkeeper.capture.connect import Connect, Program, Supervised, reference
 from viewkeeper.capture.debezium_connector import Login, connector
 from viewkeeper.capture.postgres_setup import PostgresCapture
+from viewkeeper.capture.topic_end import furthest_sent
 from viewkeeper.config import PostgresConfig
 from viewkeeper.local.jars import jar_folder, java
 from viewkeeper.local.postgres import PostgresServer, binaries_of, installed
@@ -148,11 +150,12 @@ class Debezium:
         self._stop = threading.Event()
         self._ready = threading.Event()
         self.failures: list[Exception] = []
+        self._connectors = [self._supervised(folder, source) for source in sources]
         self.connect = Connect(
             folder / "connect",
             Program(java(), jar_folder("connect")),
             {"bootstrap.servers": broker.bootstrap},
-            [self._supervised(folder, source) for source in sources],
+            self._connectors,
             {f"PASSWORD_{s.name.upper()}": p for s in sources if (p := Login.parse("url", s.database.url).password)},
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -163,7 +166,8 @@ class Debezium:
         login = Login.parse("url", capture.section.url)
         password = reference(f"PASSWORD_{source.name.upper()}") if login.password else ""
         made = connector(source.name, capture.section, source.topic, source.relations, login, password)
-        return Supervised(source.name, made.supervised(), capture.require_slot)
+        check = partial(capture.require_same_slot, partial(furthest_sent, self.broker.client(), source.topic))
+        return Supervised(source.name, made, check, capture.remember_slot)
 
     def _run(self) -> None:
         try:
@@ -176,6 +180,26 @@ class Debezium:
         eventually(lambda: self._ready.is_set() or self.failures, 120, "Debezium runs")
         assert not self.failures, self.failures
         return self
+
+    def add(self, folder: Path, source: Captured, guarded: bool = True) -> None:
+        """Captures one more source. Not ``guarded``, a lost slot ends nothing, as in a user's own Kafka Connect."""
+        supervised = self._supervised(folder, source)
+        if guarded:
+            supervised.check()  # what it raises would end all of the capture
+        else:
+            supervised = Supervised(source.name, supervised.connector)
+        self._connectors.append(supervised)
+        eventually(lambda: supervised.running_since or self.failures, 120, "the connector runs")
+        assert not self.failures, self.failures
+
+    def remove(self, source: Captured) -> None:
+        """Captures it no longer."""
+        gone = [s for s in self._connectors if s.connector.config["slot.name"] == source.database.slot]
+        names = {supervised.name for supervised in gone}
+        self._connectors[:] = [s for s in self._connectors if s not in gone]
+        rest = self.connect._rest
+        assert rest is not None
+        eventually(lambda: names.isdisjoint(state.name for state in rest.states()), 60, "it is captured no longer")
 
     def kill(self) -> None:
         """kill -9 of Kafka Connect; its supervisor starts it again."""

@@ -1,27 +1,20 @@
-"""Capture of PostgreSQL by real Debezium: transactions arrive framed and whole, whatever dies; no password is shown."""
+"""Capture of PostgreSQL by real Debezium: transactions arrive framed and whole; no password is shown."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
-import random
-import signal
 import stat
 import subprocess
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
-from tests.conftest import SharedBroker, eventually, unique
+from tests.conftest import SharedBroker, eventually
 from tests.e2e.conftest import Install, MakeDatabase
-from tests.e2e.harness import PATIENCE, Installation, Running
+from tests.e2e.debezium_shop import BOTH, TABLES, Shop, connect_of, make_shop, rows, transactions
+from tests.e2e.harness import PATIENCE
 from tests.e2e.postgres import VERSIONS, Captured, Database, Debezium, Servers, contents
 from viewkeeper.capture.connect import Connect, Program, Supervised
 from viewkeeper.capture.debezium_connector import Connector
@@ -30,94 +23,12 @@ from viewkeeper.local.postgres import PostgresServer
 
 pytestmark = pytest.mark.e2e
 
-TABLES = [
-    "CREATE TABLE orders (id int PRIMARY KEY, customer int, note text)",
-    'CREATE TABLE "Order, Lines" (id int PRIMARY KEY, order_id int)',
-    "CREATE TABLE other (id serial, text text)",
-    "ALTER TABLE orders REPLICA IDENTITY FULL",
-    'ALTER TABLE "Order, Lines" REPLICA IDENTITY FULL',
-    'CREATE INDEX ON "Order, Lines" (order_id)',
-    "CREATE INDEX ON orders (customer)",
-]
-BOTH = {"orders": ["id", "customer"], "Order, Lines": ["id", "order_id"]}
-CRM = ["CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT)"]
-VIEWS = {
-    "overview": 'SELECT o.id, l.id AS line, c.name FROM shop.orders o JOIN shop."Order, Lines" l ON l.order_id = o.id '
-    "JOIN crm.customers c ON c.id = o.customer"
-}
 SECRET = "s3cr3t-%41:/é"
-
-
-def transactions(messages: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
-    """What the queue makes of a topic: by the LSN of END, each transaction's events in order, repetitions dropped."""
-    open_: dict[str, dict[int, dict[str, Any]]] = {}
-    done: dict[int, list[dict[str, Any]]] = {}
-    for message in messages:
-        if "status" in message:
-            xid, _, lsn = message["id"].partition(":")
-            if message["status"] == "BEGIN":
-                open_[xid] = {}
-            elif int(lsn) > max(done, default=0):
-                events = open_.pop(xid, {})
-                assert sorted(events) == list(range(1, message["event_count"] + 1)), f"transaction {xid} has a hole"
-                done[int(lsn)] = [events[n] for n in sorted(events)]
-        else:
-            xid = message["transaction"]["id"].partition(":")[0]
-            open_.setdefault(xid, {})[message["transaction"]["total_order"]] = message
-    return done
-
-
-def rows(done: dict[int, list[dict[str, Any]]]) -> list[int]:
-    return [event["after"]["id"] for events in done.values() for event in events if event["op"] == "c"]
-
-
-@dataclass
-class Shop:
-    """A PostgreSQL and a SQLite source, a configuration for both, and commands on it."""
-
-    world: Installation
-    db: Database
-
-    @property
-    def topic(self) -> str:
-        return self.world.topics["shop"]
-
-    def end(self) -> int:
-        """How many messages the topic has had."""
-        consumer = Consumer(self.world.broker.client(group_id=unique("end")))
-        try:
-            return int(consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=30)[1])
-        finally:
-            consumer.close()
-
-    def messages(self) -> list[dict[str, Any]]:
-        return contents(self.world.broker, self.topic)
-
-    def done(self) -> dict[int, list[dict[str, Any]]]:
-        return transactions(self.messages())
 
 
 @pytest.fixture
 def shop(install: Install, new_database: MakeDatabase) -> Shop:
     return make_shop(install, new_database(*TABLES, name="shop"))
-
-
-def make_shop(install: Install, made: Database, **section: Any) -> Shop:
-    topic = unique("shop")
-    world = install({"crm": CRM}, VIEWS)
-    crm = {"kind": "sqlite", "path": "crm.db", "topic": world.topics["crm"]}
-    world.topics["shop"] = topic
-    world.configure(sources={"crm": crm, "shop": made.section(topic=topic, **section)})
-    return Shop(world, made)
-
-
-def connect_of(running: Running) -> int:
-    """The process of Kafka Connect that a capture has started."""
-    for task in Path(f"/proc/{running.process.pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            if b"ConnectStandalone" in Path(f"/proc/{child}/cmdline").read_bytes():
-                return int(child)
-    raise AssertionError("capture has started no Kafka Connect")
 
 
 # ---- what arrives
@@ -187,96 +98,6 @@ def test_a_source_that_is_away_is_told_and_holds_up_no_other(
         eventually(lambda: "source shop: going on" in capture.err.read_text(), PATIENCE, "that is told, too")
     lines = capture.err.read_text().splitlines()
     assert len(lines) < 12 and not any("Exception" in line or "\tat " in line for line in lines), lines
-
-
-# ---- kill -9
-
-
-def test_a_killed_connect_is_started_again_and_nothing_is_lost(shop: Shop) -> None:
-    seed = random.SystemRandom().randrange(10**6)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    stop = threading.Event()
-    numbers = itertools.count(1)
-    committed: list[int] = []
-
-    def write() -> None:
-        with shop.db.connect(autocommit=False) as db:
-            while not stop.wait(0.05):
-                made = [next(numbers) for _ in range(rng.randrange(1, 40))]
-                for n in made:
-                    db.execute("INSERT INTO orders (id) VALUES (%s)", (n,))
-                if rng.random() < 0.1:
-                    db.rollback()
-                else:
-                    db.commit()
-                    committed.extend(made)
-
-    with shop.world.capturing() as capture:
-        writers = [threading.Thread(target=write) for _ in range(3)]
-        for writer in writers:
-            writer.start()
-        for _ in range(3):
-            goal = shop.end() + 200
-            eventually(lambda goal=goal: shop.end() > goal, PATIENCE, "messages flow")
-            killed = connect_of(capture)
-            os.kill(killed, signal.SIGKILL)
-            eventually(lambda killed=killed: restarted(capture, killed), PATIENCE, "Connect is back")
-        stop.set()
-        for writer in writers:
-            writer.join(PATIENCE)
-        eventually(lambda: len(rows(shop.done())) == len(committed), PATIENCE, f"{len(committed)} rows")
-    assert sorted(rows(shop.done())) == sorted(committed)
-    assert capture.err.read_text().count("Kafka Connect ended") == 3
-
-
-def restarted(capture: Running, killed: int) -> bool:
-    try:
-        return connect_of(capture) != killed
-    except (AssertionError, OSError):
-        return False
-
-
-def test_connect_dies_with_a_killed_capture(shop: Shop) -> None:
-    capture = shop.world.start_capture()
-    eventually(lambda: restarted(capture, 0), PATIENCE, "Connect was started")
-    connect = connect_of(capture)
-    capture.kill()
-    eventually(lambda: not Path(f"/proc/{connect}/exe").exists(), 30, "Connect is gone")
-    eventually(capture.leaves_nothing, 30, "nothing is left")
-    # What its own end left behind holds up nobody.
-    with shop.world.capturing():
-        shop.db.execute("INSERT INTO orders VALUES (1)")
-        eventually(lambda: rows(shop.done()) == [1], PATIENCE, "the transaction")
-
-
-def test_a_slot_that_is_gone_ends_capture_with_the_remedy(shop: Shop) -> None:
-    capture = shop.world.start_capture()
-    shop.db.execute("INSERT INTO orders VALUES (1)")
-    eventually(lambda: rows(shop.done()) == [1], PATIENCE, "the transaction")
-    with shop.db.connect() as db:
-        db.execute(
-            "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = %s",
-            [shop.db.slot],
-        )
-        eventually(lambda: dropped(db, shop.db.slot), PATIENCE, "the slot is dropped")
-    ended = capture.wait()
-    assert ended.code == 3
-    assert ended.errors[-1] == (
-        f"viewkeeper: source shop: slot {shop.db.slot} is gone, so changes may be missing; "
-        "run `viewkeeper init --reload`"
-    )
-
-
-def dropped(db: psycopg.Connection[Any], slot: str) -> bool:
-    try:
-        db.execute("SELECT pg_drop_replication_slot(%s)", [slot])
-    except psycopg.errors.ObjectInUse:
-        db.execute(
-            "SELECT pg_terminate_backend(active_pid, 1000) FROM pg_replication_slots WHERE active_pid IS NOT NULL"
-        )
-        return False
-    return True
 
 
 # ---- a Kafka Connect of one's own

@@ -16,7 +16,8 @@ from pathlib import Path
 import orjson
 from rich.console import Console
 
-from viewkeeper.bench.scenarios import ITEMS, QUICK, QUICK_ITEMS, Bench, Figures, Plan
+from viewkeeper.bench.plan import ITEMS, QUICK, QUICK_ITEMS, Figures, Plan
+from viewkeeper.bench.scenarios import Bench
 from viewkeeper.bench.table import Row, render, rows
 from viewkeeper.local.broker import Broker
 from viewkeeper.local.demo.children import Household

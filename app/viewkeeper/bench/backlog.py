@@ -15,12 +15,9 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from viewkeeper.bench.world import World
+from viewkeeper.bench.world import SqliteWorld, Write
 from viewkeeper.capture.update_pieces import encode_updates
 from viewkeeper.managers.sources import sqlite_log
-
-Write = tuple[str, str, tuple[Any, ...]]
-"""Source, statement, parameters: it changes exactly one row."""
 
 Positions = dict[str, str]
 
@@ -91,7 +88,7 @@ class Shop:
         return order
 
 
-def send_backlog(world: World, writes: Sequence[Write]) -> Positions:
+def send_backlog(world: SqliteWorld, writes: Sequence[Write]) -> Positions:
     """Applies the writes and sends their messages, in their order; the positions that the sources then stand at."""
     messages: dict[str, list[tuple[int, bytes]]] = {}
     for source in sorted({source for source, _, _ in writes}):
@@ -130,7 +127,7 @@ def _each_alone(db: sqlite3.Connection, since: int, width: int) -> Iterator[tupl
         yield (row[0], None, "boundary")
 
 
-def _send(world: World, order: Sequence[str], messages: dict[str, list[tuple[int, bytes]]]) -> None:
+def _send(world: SqliteWorld, order: Sequence[str], messages: dict[str, list[tuple[int, bytes]]]) -> None:
     """One message a millisecond, up to now, so that the topics merge in the order of the writes."""
     producer = Producer(
         {

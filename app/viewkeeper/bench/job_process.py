@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from viewkeeper.bench.job_server import Drained, Step, serve
+from viewkeeper.bench.job_server import Backlog, Step, serve
+from viewkeeper.bench.job_stream import Drained
 from viewkeeper.bench.memory import MemoryWatch
 
 PATIENCE = 900.0
@@ -42,6 +43,11 @@ class JobProcess:
     def drain(self, targets: Mapping[str, str]) -> Drained:
         """Lets the waiting batch go, and keeps the view until the positions are reached."""
         answer: Drained = self._ask("drain", dict(targets))
+        return answer
+
+    def backlog(self, targets: Mapping[str, str]) -> Backlog:
+        """Starts the stream on what the topics hold already, and keeps the view until the positions are reached."""
+        answer: Backlog = self._ask("backlog", dict(targets))
         return answer
 
     @contextmanager

@@ -18,16 +18,16 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from viewkeeper.bench.answers import Answers
+from viewkeeper.bench.job_stream import Drained, KeptStream
 from viewkeeper.config import load_config
 from viewkeeper.job.assembly import assemble
 from viewkeeper.job.keeper import Keeper, StepTimes
 from viewkeeper.job.opening import Opening
 from viewkeeper.job.run import Job
 from viewkeeper.job.status import StatusFile
-from viewkeeper.managers.stages import SparkStage
+from viewkeeper.managers.stages import DriverStage, SparkStage
 from viewkeeper.warehouse.warehouse import Warehouse
-
-_POLL = 0.02
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,16 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Drained:
-    """A backlog that was handled: seconds in all (Spark's triggers), and seconds by step."""
+class Backlog:
+    """A backlog that was handled, with the drains that cost: seconds spent on reading again what was drained already.
 
-    seconds: float
-    steps: dict[str, float]
-    batches: int
+    ``answered`` rows came from the sources; ``joined`` of them are different rows that join.
+    """
+
+    drained: Drained
+    again: float
+    answered: int
+    joined: int
 
 
 def serve(conf: Path, pipe: Connection) -> None:
@@ -84,7 +88,8 @@ class _Server:
         self.stop = threading.Event()
         self.keeper: Keeper
         self.times: _Recorder
-        self.gated: _GatedStream
+        self.answers = Answers()
+        self.stream: KeptStream | None = None
         self.spark: Any = None
 
     def open(self) -> float:
@@ -98,21 +103,47 @@ class _Server:
         self.keeper.large_stage = SparkStage(
             self.spark, self.keeper.sources, self.folder / "scratch", self.keeper.stage.tallies
         )
-        self.gated = _GatedStream(self.keeper, self._stream, self.spark)
+        self.keeper.stage = DriverStage(self.answers.of(self.keeper.sources), self.keeper.stage.tallies)
         return seconds
 
     def hold(self) -> None:
-        self.gated.hold()
+        if self.stream is None:
+            self.stream = self._started()
+        self.stream.hold()
 
     def await_held(self) -> None:
-        self.gated.await_held()
+        self._held().await_held()
 
     def drain(self, targets: dict[str, str]) -> Drained:
-        return self.gated.drain(targets)
+        return self._held().drain(targets)
+
+    def _held(self) -> KeptStream:
+        assert self.stream is not None, "hold comes first"
+        return self.stream
+
+    def backlog(self, targets: dict[str, str]) -> Backlog:
+        """Starts a stream on what the topics hold; ends it when the positions are in a cut and all was read."""
+        self._end_stream()
+        self.keeper.rewind()
+        self.answers.forget()
+        stream = self._started()
+        try:
+            drained, again = stream.catch_up(targets)
+        finally:
+            stream.close()
+        return Backlog(drained, again, *self.answers.counted())
+
+    def _started(self) -> KeptStream:
+        return KeptStream(self.keeper, self._stream, self.spark)
+
+    def _end_stream(self) -> None:
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            stream.close()
 
     def skeleton(self, topics: list[str]) -> list[Step]:
         """Kafka source → foreachBatch → toArrow → three delta-rs appends; tells the parent of every message done."""
-        self.gated.close()
+        self._end_stream()
         tables = [self._skeleton_table(name) for name in ("one", "two", "three")]
 
         def handle(messages: pa.Table, _: Mapping[str, int]) -> bool:
@@ -125,7 +156,7 @@ class _Server:
 
         stop = threading.Event()
         self._stopped_by_parent(stop)
-        self._stream(stop).run(dict.fromkeys(topics, 0), handle, lambda: None)
+        self._stream(stop).run(dict.fromkeys(topics, 0), handle, lambda: None, lambda ends: True)
         return []
 
     def _skeleton_table(self, name: str) -> DeltaTable:
@@ -133,7 +164,7 @@ class _Server:
         return DeltaTable.create(str(self.folder.parent / "skeleton" / name), schema)
 
     def keep(self) -> list[Step]:
-        self.gated.close()
+        self._end_stream()
         self.times.steps.clear()
         self._stopped_by_parent(self.stop)
         Job(self.project, self.keeper, StatusFile.of(self.folder), self.stop).run(until_idle=False)
@@ -159,7 +190,7 @@ class _Server:
 
     def close(self) -> None:
         if self.spark is not None:
-            self.gated.close()
+            self._end_stream()
             self.spark.stop()
 
 
@@ -176,93 +207,3 @@ class _Recorder(StepTimes):
         with super().step(name):
             yield
         self.steps.append(Step(name, begin, time.time(), self.positions()))
-
-
-@dataclass(frozen=True)
-class _Handled:
-    """A batch: seconds that the keeper took, in all and by step."""
-
-    seconds: float
-    steps: dict[str, float]
-
-
-class _GatedStream:
-    """The job's stream in a thread of its own, with a gate before the keeper.
-
-    While a batch waits at the gate, a backlog can gather; the trigger after it takes the backlog whole, as it would
-    after a pause of the job, but by a stream that has been running.
-    """
-
-    def __init__(self, keeper: Keeper, stream: Callable[[threading.Event], Any], spark: Any):
-        self._keeper = keeper
-        self._spark = spark
-        self._stop, self._open, self._waiting = threading.Event(), threading.Event(), threading.Event()
-        self._open.set()
-        self._handled: list[_Handled] = []
-        self._durations: dict[int, dict[str, int]] = {}  # by batch: Spark's own milliseconds, step by step
-        self._failure: list[BaseException] = []
-        offsets = {inlet.topic: inlet.offset for inlet in keeper.queue.inlets.values()}
-        self._thread = threading.Thread(target=self._run, args=(stream(self._stop), offsets))
-        self._thread.start()
-
-    def hold(self) -> None:
-        self._open.clear()
-
-    def await_held(self) -> None:
-        self._until(self._waiting.is_set)
-
-    def drain(self, targets: Mapping[str, str]) -> Drained:
-        """Opens the gate; what was held counts for nothing, the batches after it for all."""
-        first = len(self._handled) + 1
-        self._open.set()
-        self._until(lambda: not self._keeper.behind(targets) and first < len(self._handled) == len(self._durations))
-        return _drained(list(self._durations.values())[first:], self._handled[first:])
-
-    def close(self) -> None:
-        self._open.set()
-        self._stop.set()
-        self._thread.join()
-
-    def _until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            if self._failure:
-                raise self._failure[0]
-            time.sleep(_POLL)
-
-    def _run(self, stream: Any, offsets: Mapping[str, int]) -> None:
-        try:
-            stream.run(offsets, self._handle, self._note_progress)
-        except BaseException as error:
-            self._failure.append(error)
-
-    def _handle(self, messages: pa.Table, ends: Mapping[str, int]) -> bool:
-        if not self._open.is_set():
-            self._waiting.set()
-            self._open.wait()
-            self._waiting.clear()
-        self._keeper.times.seconds.clear()
-        begin = time.perf_counter()
-        cut = self._keeper.maintain(messages, ends)
-        self._handled.append(_Handled(time.perf_counter() - begin, dict(self._keeper.times.seconds)))
-        return cut
-
-    def _note_progress(self) -> None:
-        if not self._keeper.busy.locked():
-            for query in self._spark.streams.active:
-                for progress in query.recentProgress:
-                    if progress["numInputRows"]:
-                        self._durations[progress["batchId"]] = progress["durationMs"]
-
-
-def _drained(durations: list[dict[str, int]], handled: list[_Handled]) -> Drained:
-    """Spark's triggers hold everything; what the keeper did not use of them is Spark's own.
-
-    A fold that happened to be due is left out: it comes once a minute, and has a bar of its own.
-    """
-    whole = sum(d["triggerExecution"] for d in durations) / 1e3
-    batches = sum(d["addBatch"] for d in durations) / 1e3
-    names = dict.fromkeys(name for batch in handled for name in batch.steps)
-    steps = {name: sum(batch.steps.get(name, 0.0) for batch in handled) for name in names}
-    own = {"spark: plan, log": whole - batches, "spark: read": batches - sum(batch.seconds for batch in handled)}
-    folding = steps.pop("fold", 0.0)
-    return Drained(whole - folding, {**own, **steps}, len(durations))

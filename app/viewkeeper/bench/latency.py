@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Any
@@ -18,9 +17,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from viewkeeper.bench.backlog import Shop
 from viewkeeper.bench.job_process import JobProcess
 from viewkeeper.bench.job_server import Step
-from viewkeeper.bench.world import SOURCES, World
+from viewkeeper.bench.world import SOURCES, World, Written
 from viewkeeper.local.demo.children import Child
-from viewkeeper.managers.sources import sqlite_log
+from viewkeeper.messages import Reached
 from viewkeeper.warehouse.topics import ensure_topics
 
 _PATIENCE = 120.0
@@ -88,11 +87,12 @@ class Listener:
 
 
 @dataclass(frozen=True)
-class Written:
-    """A transaction: its position, and when its commit was through."""
+class Change:
+    """A change in the shop: its commit, the message that completed it in its topic, and its order position."""
 
+    written: Written
+    sent: Heard
     position: int
-    at: float
 
 
 @dataclass(frozen=True)
@@ -125,26 +125,36 @@ def capturing(world: World) -> Iterator[None]:
         child.wait(30)
 
 
-def write_singly(world: World, listener: Listener, shop: Shop, changes: int) -> list[Written]:
+def write_singly(world: World, listener: Listener, shop: Shop, changes: int) -> list[Change]:
     """Writes changes one by one, each some time after the one before was seen in the view's topic."""
-    written = []
-    with closing(world.connect("shop")) as db:
+    seen = []
+    with world.writing("shop") as writer:
         for _ in range(changes):
-            written.append(_write(db, shop))
-            position = written[-1].position
-            listener.await_one(lambda m, position=position: _is_seal(world, m, position))  # type: ignore[misc]
+            change = _seen(world, writer.write(shop.order_changed()), listener)
+            listener.await_one(lambda m, change=change: _is_seal(world, m, change.position))  # type: ignore[misc]
+            seen.append(change)
             time.sleep(random.uniform(*_PAUSE))
-    return written
+    return seen
+
+
+def _seen(world: World, written: Written, listener: Listener) -> Change:
+    """The change, once its topic holds it."""
+
+    def position(message: Heard) -> int | None:
+        return world.completed(written, message.content) if message.topic == world.topic("shop") else None
+
+    sent = listener.await_one(lambda message: position(message) is not None)
+    return Change(written, sent, position(sent) or 0)
 
 
 def write_steadily(world: World, shop: Shop, seconds: float, per_second: int) -> tuple[float, float]:
     """Writes transactions all the while; when it began and when it ended."""
     begin = time.time()
     with ExitStack() as stack:
-        databases = {source: stack.enter_context(closing(world.connect(source))) for source in SOURCES}
-        for i, (source, sql, values) in enumerate(shop.uniform(int(seconds * per_second))):
+        writers = {source: stack.enter_context(world.writing(source)) for source in SOURCES}
+        for i, write in enumerate(shop.uniform(int(seconds * per_second))):
             time.sleep(max(0.0, begin + i / per_second - time.time()))
-            databases[source].execute(sql, values)
+            writers[write[0]].write(write)
     return begin, time.time()
 
 
@@ -153,9 +163,9 @@ def fold_share(steps: Sequence[Step], begin: float, end: float) -> float:
     return sum(s.end - s.begin for s in steps if s.name == "fold" and begin <= s.begin <= end) / (end - begin)
 
 
-def latency(world: World, written: Sequence[Written], heard: Sequence[Heard], steps: Sequence[Step]) -> Latency:
-    """How long the written changes took."""
-    samples = [_stages(world, write, heard, steps) for write in written]
+def latency(world: World, changes: Sequence[Change], heard: Sequence[Heard], steps: Sequence[Step]) -> Latency:
+    """How long the changes took."""
+    samples = [_stages(world, change, heard, steps) for change in changes]
     stages = [name for name in samples[0] if name not in ("cut", "topic")]
     return Latency(
         Spread.of([sample["cut"] for sample in samples]),
@@ -164,36 +174,37 @@ def latency(world: World, written: Sequence[Written], heard: Sequence[Heard], st
     )
 
 
-def _write(db: sqlite3.Connection, shop: Shop) -> Written:
-    _, sql, values = shop.order_changed()
-    db.execute(sql, values)
-    at = time.time()
-    return Written(sqlite_log.last_id(db), at)
-
-
 def _is_seal(world: World, message: Heard, position: int) -> bool:
     """Does the message seal a cut that holds the shop's update at this position?"""
     if message.topic != world.view_topic or "sealed" not in message.content:
         return False
-    return int(message.content["positions"]["shop"]) >= position
+    return Reached.parse(message.content["positions"]["shop"]).last >= position
 
 
-def _stages(world: World, write: Written, heard: Sequence[Heard], steps: Sequence[Step]) -> dict[str, float]:
+def _stages(world: World, change: Change, heard: Sequence[Heard], steps: Sequence[Step]) -> dict[str, float]:
     """Where one change spent its time."""
-    position = write.position
-    sent = next(m for m in heard if m.topic == world.topic("shop") and m.content["position"] >= position)
-    seal = next(m for m in heard if _is_seal(world, m, position))
-    first = next(i for i, s in enumerate(steps) if s.name == "parse" and int(s.positions["shop"]) >= position)
-    commit = next(s for s in steps[first:] if s.name == "commit")
+    written, sent = change.written, change.sent
+    seal = next(m for m in heard if _is_seal(world, m, change.position))
+    batch = batch_of(change, steps)
+    parse, commit = batch[0], next(s for s in batch if s.name == "commit")
     return {
-        "capture": sent.stamp - write.at,
-        "spark": steps[first].begin - sent.stamp,
-        "freeze, sweep": commit.begin - steps[first].begin,
+        "capture": sent.stamp - written.at,
+        "spark": parse.begin - sent.stamp,
+        "freeze, sweep": commit.begin - parse.begin,
         "commit": commit.end - commit.begin,
         "topics": seal.at - commit.end,
-        "cut": commit.end - write.at,
-        "topic": seal.at - write.at,
+        "cut": commit.end - written.at,
+        "topic": seal.at - written.at,
     }
+
+
+def batch_of(change: Change, steps: Sequence[Step]) -> Sequence[Step]:
+    """The steps of the batch that brought the change into a cut, from its parsing to its commit."""
+    reached = (i for i, s in enumerate(steps) if Reached.parse(s.positions["shop"]).last >= change.position)
+    here = next(reached)
+    first = max(i for i in range(here + 1) if steps[i].name == "parse")
+    last = next(i for i in range(here, len(steps)) if steps[i].name == "commit")
+    return steps[first : last + 1]
 
 
 def skeleton_latency(world: World, job: JobProcess, changes: int, warm_up: int) -> Spread:

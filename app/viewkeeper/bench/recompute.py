@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from viewkeeper.bench.job_server import quiet
-from viewkeeper.bench.world import SOURCES, SQL, World
+from viewkeeper.bench.world import SOURCES, SQL, SqliteWorld
 
 _ROUNDS = 3
 _AT_ONCE = 100_000
@@ -34,7 +34,7 @@ _SETTINGS = {
 }
 
 
-def recompute_seconds(world: World) -> float:
+def recompute_seconds(world: SqliteWorld) -> float:
     """The median seconds of one recomputation, by a Spark that has done it before."""
     folder = world.folder / "recompute"
     for source in SOURCES:
@@ -50,7 +50,7 @@ def recompute_seconds(world: World) -> float:
         process.join()
 
 
-def _copy(world: World, source: str, folder: Path) -> None:
+def _copy(world: SqliteWorld, source: str, folder: Path) -> None:
     with closing(world.connect(source)) as db:
         cursor = db.execute(f"SELECT * FROM {world.table(source)}")
         names = [column[0] for column in cursor.description]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from statistics import median
 
 from rich.console import Console
 
-from viewkeeper.bench.backlog import Shop, Write, send_backlog
+from viewkeeper.bench.backlog import Shop, send_backlog
 from viewkeeper.bench.job_process import JobProcess
-from viewkeeper.bench.job_server import Drained
+from viewkeeper.bench.job_stream import Drained
 from viewkeeper.bench.latency import (
     Listener,
     capturing,
@@ -23,32 +20,13 @@ from viewkeeper.bench.latency import (
     write_singly,
     write_steadily,
 )
+from viewkeeper.bench.plan import Figures, Plan, per_update
+from viewkeeper.bench.postgres import bench_postgres
 from viewkeeper.bench.recompute import recompute_seconds
 from viewkeeper.bench.simulator import bench_simulator
+from viewkeeper.bench.telling import Teller
 from viewkeeper.bench.warehouse import bench_cuts
-from viewkeeper.bench.world import World, make_world
-
-Figures = dict[str, float]
-
-ITEMS = ("backlog", "hot", "recompute", "wide", "latency", "fold", "cuts", "simulator")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How much of everything."""
-
-    sizes: tuple[int, int] = (100_000, 1_000_000)
-    backlog: int = 100_000
-    rounds: int = 3
-    changes: int = 60  # written one by one
-    warm_up: int = 15
-    steady_seconds: float = 130.0  # at least two folds, which come once a minute
-    steady_rate: int = 50
-    cuts: int = 10_000
-
-
-QUICK = Plan((1_000, 5_000), backlog=2_000, rounds=1, changes=3, warm_up=1, steady_seconds=2.0, cuts=60)
-QUICK_ITEMS = tuple(item for item in ITEMS if item not in ("recompute", "wide"))  # each starts a Spark of its own
+from viewkeeper.bench.world import SqliteWorld, Write, make_world
 
 
 class Bench:
@@ -59,40 +37,43 @@ class Bench:
         self.items = frozenset(items)
         self.folder = folder
         self.bootstrap = bootstrap
-        self.console = console
+        self.teller = Teller(console)
 
     def at_size(self, rows: int) -> Figures:
         """Everything that is measured at tables of that many rows."""
         figures: Figures = {}
         if self.items & {"backlog", "hot", "latency", "fold", "recompute"}:
-            with self._told(f"{rows:,} rows: three databases"):
+            with self.teller.told(f"{rows:,} rows: three databases"):
                 world = make_world(self.folder / f"rows{rows}", self.bootstrap, rows)
             figures |= self._job(world)
             if "recompute" in self.items:
-                with self._told(f"{rows:,} rows: Spark recomputes the view"):
+                with self.teller.told(f"{rows:,} rows: Spark recomputes the view"):
                     figures["recompute_seconds"] = recompute_seconds(world)
         if "wide" in self.items:
             figures |= self._wide(rows)
         if "simulator" in self.items:
             simulated = rows // 100
-            with self._told(f"{simulated:,} updates through simulated worlds"):
+            with self.teller.told(f"{simulated:,} updates through simulated worlds"):
                 figures |= bench_simulator(simulated)
+        if "postgres" in self.items:
+            folder = self.folder / f"postgres{rows}"
+            figures |= bench_postgres(self.plan, rows, folder, self.bootstrap, self.teller)
         return figures
 
     def cuts(self) -> Figures:
         """What does not depend on the table size."""
         if "cuts" not in self.items:
             return {}
-        with self._told(f"{self.plan.cuts:,} cuts of a warehouse alone"):
+        with self.teller.told(f"{self.plan.cuts:,} cuts of a warehouse alone"):
             return bench_cuts(self.folder / "cuts", self.plan.cuts)
 
     # ---- one job
 
-    def _job(self, world: World) -> Figures:
+    def _job(self, world: SqliteWorld) -> Figures:
         figures: Figures = {}
         shop = Shop(world.rows)
         with JobProcess(world.conf) as job:
-            with self._told(f"{world.rows:,} rows: load of the view, start of Spark"):
+            with self.teller.told(f"{world.rows:,} rows: load of the view, start of Spark"):
                 figures["load_seconds"] = job.open()
             figures |= {f"memory_load_{kind}": size for kind, size in job.memory.peaks().items()}
             if self.items & {"backlog", "hot", "recompute"}:
@@ -101,22 +82,22 @@ class Bench:
                 figures |= self._live(world, job, shop)
         return figures
 
-    def _backlogs(self, world: World, job: JobProcess, shop: Shop) -> Figures:
+    def _backlogs(self, world: SqliteWorld, job: JobProcess, shop: Shop) -> Figures:
         size, rounds = self.plan.backlog, self.plan.rounds
         self._drain(world, job, shop, lambda: shop.uniform(size // 10), "warming up")
         job.memory.reset()
         small = [self._drain(world, job, shop, lambda: shop.uniform(size // 10)) for _ in range(rounds)]
         large = [self._drain(world, job, shop, lambda: shop.uniform(size)) for _ in range(1 + rounds)]
-        figures = _per_update("small", size // 10, small)
-        figures |= _per_update("first", size, large[:1])
-        figures |= _per_update("uniform", size, large[1:])
+        figures = per_update("small", size // 10, small)
+        figures |= per_update("first", size, large[:1])
+        figures |= per_update("uniform", size, large[1:])
         if "hot" in self.items:
             hot = [self._drain(world, job, shop, lambda: shop.hot(size), "one hot key") for _ in range(rounds)]
-            figures |= _per_update("hot", size, hot)
+            figures |= per_update("hot", size, hot)
         return figures | {f"memory_{kind}": size for kind, size in job.memory.peaks().items()}
 
     def _drain(
-        self, world: World, job: JobProcess, shop: Shop, make: Callable[[], list[Write]], what: str = ""
+        self, world: SqliteWorld, job: JobProcess, shop: Shop, make: Callable[[], list[Write]], what: str = ""
     ) -> Drained:
         """A backlog that gathers while the job is busy with one change before it."""
         begin = time.perf_counter()
@@ -126,23 +107,23 @@ class Bench:
         writes = make()
         drained = job.drain(send_backlog(world, writes))
         speed = f"{drained.seconds:.2f} s, {len(writes) / drained.seconds:,.0f} updates/s"
-        self._tell(begin, f"{world.rows:,} rows: {len(writes):,} updates{', ' if what else ''}{what}: {speed}")
+        self.teller.tell(begin, f"{world.rows:,} rows: {len(writes):,} updates{', ' if what else ''}{what}: {speed}")
         return drained
 
-    def _live(self, world: World, job: JobProcess, shop: Shop) -> Figures:
+    def _live(self, world: SqliteWorld, job: JobProcess, shop: Shop) -> Figures:
         """The job as it runs all day: capture, small batches, folds."""
         plan, figures = self.plan, Figures()
-        with self._told(f"{world.rows:,} rows: the bare skeleton, {plan.changes} messages one by one"):
+        with self.teller.told(f"{world.rows:,} rows: the bare skeleton, {plan.changes} messages one by one"):
             skeleton = skeleton_latency(world, job, plan.changes, plan.warm_up)
         figures |= {"skeleton_median": skeleton.median, "skeleton_p95": skeleton.p95}
         listener = Listener(self.bootstrap, [world.topic("shop"), world.view_topic])
         try:
             with capturing(world), job.keeping() as steps:
-                with self._told(f"{world.rows:,} rows: {plan.changes} changes one by one"):
+                with self.teller.told(f"{world.rows:,} rows: {plan.changes} changes one by one"):
                     written = write_singly(world, listener, shop, plan.warm_up + plan.changes)[plan.warm_up :]
                 begin = end = 0.0
                 if "fold" in self.items:
-                    with self._told(f"{world.rows:,} rows: a steady load of {plan.steady_rate} transactions/s"):
+                    with self.teller.told(f"{world.rows:,} rows: a steady load of {plan.steady_rate} transactions/s"):
                         begin, end = write_steadily(world, shop, plan.steady_seconds, plan.steady_rate)
         finally:
             listener.close()
@@ -156,7 +137,7 @@ class Bench:
 
     def _wide(self, rows: int) -> Figures:
         """One change of a product that every order is for."""
-        with self._told(f"{rows:,} rows: databases with one product in every order, load of the view"):
+        with self.teller.told(f"{rows:,} rows: databases with one product in every order, load of the view"):
             world = make_world(self.folder / f"wide{rows}", self.bootstrap, rows, one_product=True)
             job = JobProcess(world.conf)
         with job:
@@ -168,24 +149,3 @@ class Bench:
             drained = self._drain(world, job, shop, lambda: [change], f"moving {rows:,} rows of the view")
             peaks = job.memory.peaks()
         return {"wide_seconds": drained.seconds, **{f"memory_wide_{kind}": size for kind, size in peaks.items()}}
-
-    @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        """One line when it is done: what, and how long it took."""
-        begin = time.perf_counter()
-        yield
-        self._tell(begin, what)
-
-    def _tell(self, begin: float, what: str) -> None:
-        self.console.print(f"[dim]{time.perf_counter() - begin:7.1f} s[/]  {what}", highlight=False)
-
-
-def _per_update(name: str, updates: int, runs: Sequence[Drained]) -> Figures:
-    """Medians over the runs: microseconds per update in all and in the sweep, seconds by step."""
-    figures = {
-        f"{name}_micros": 1e6 * median(run.seconds for run in runs) / updates,
-        f"{name}_sweep_micros": 1e6 * median(run.steps["sweep"] for run in runs) / updates,
-    }
-    for step in runs[0].steps:
-        figures[f"{name}_step_{step}"] = median(run.steps.get(step, 0.0) for run in runs)
-    return figures

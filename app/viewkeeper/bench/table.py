@@ -9,7 +9,7 @@ from operator import ge, le
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from viewkeeper.bench.scenarios import Figures
+from viewkeeper.bench.plan import Figures
 
 MEMORY_GROWTH = 1.25
 """What still counts as not growing: a JVM's heap is never twice the same."""
@@ -29,7 +29,7 @@ class Row:
 
 def rows(small: Figures, large: Figures, cuts: Figures) -> list[Row]:
     """Every line for which there are figures."""
-    sections = (_throughput, _hot, _recompute, _wide, _latency, _folds, _memory, _simulator)
+    sections = (_throughput, _hot, _recompute, _wide, _latency, _folds, _memory, _simulator, _postgres)
     both = _Both(small, large)
     return [row for section in sections for row in section(both)] + list(_cuts(cuts))
 
@@ -89,9 +89,9 @@ def _throughput(both: _Both) -> Iterator[Row]:
     yield sweep.row("  the same, sweep stage alone", "{:.2f}×", ratio=False)
 
 
-def _shares(both: _Both) -> Iterator[Row]:
+def _shares(both: _Both, prefix: str = "uniform_step_") -> Iterator[Row]:
     """Each stage's seconds, and its part of the whole."""
-    keys = both.keys("uniform_step_")
+    keys = both.keys(prefix)
     whole = both.pair(lambda f: sum(f.get(key, 0.0) for key in keys))
     for key in keys:
         seconds = both[key]
@@ -100,7 +100,7 @@ def _shares(both: _Both) -> Iterator[Row]:
                 f"{seconds.small:.2f} s {seconds.small / whole.small:4.0%}",
                 f"{seconds.large:.2f} s {seconds.large / whole.large:4.0%}",
             )
-            yield Row(f"  of it {key.removeprefix('uniform_step_')}", "", *texts, f"{seconds.ratio:.2f}×")
+            yield Row(f"  of it {key.removeprefix(prefix)}", "", *texts, f"{seconds.ratio:.2f}×")
 
 
 def _hot(both: _Both) -> Iterator[Row]:
@@ -165,6 +165,45 @@ def _memory(both: _Both) -> Iterator[Row]:
             yield peak.row(f"peak memory, {kind}", "{:,.0f} MB", bar, peak.ratio <= MEMORY_GROWTH)
     if "memory_load_driver" in both:
         yield both["memory_load_driver"].row("  of the driver, first load", "{:,.0f} MB")
+
+
+def _postgres(both: _Both) -> Iterator[Row]:
+    if "pg_micros" not in both:
+        return
+    for item, key, bar in (("sweep stage", "pg_sweep_micros", 40_000), ("whole job", "pg_micros", 15_000)):
+        speed = both.pair(lambda f, key=key: 1e6 / f[key])  # type: ignore[misc]
+        yield speed.row(f"PostgreSQL, {item}, updates/s", "{:,.0f}", f"≥ {bar:,}", speed.all(ge, bar))
+    yield from _shares(both, "pg_step_")
+    yield both["pg_again_seconds"].row("  after it: reading again what was drained", "{:.2f} s")
+    yield both.pair(lambda f: 1e6 / f["pg_first_micros"]).row("  the job's first batch, updates/s", "{:,.0f}")
+    ahead = both.pair(lambda f: 1e6 / f["pg_micros"] / f["pg_debezium_transactions"])
+    yield ahead.row("whole job against Debezium alone", "{:.1f}×", "≥ 1×", ahead.all(ge, 1), ratio=False)
+    yield both["pg_debezium_events"].row("  Debezium, messages/s", "{:,.0f}")
+    yield both["pg_debezium_transactions"].row("  Debezium, transactions/s", "{:,.0f}")
+    read = both["pg_rows_ratio"]
+    yield read.row("rows read against rows that join", "{:.2f}×", "≤ 1.2×", read.all(le, 1.2), ratio=False)
+    yield from _postgres_latency(both)
+
+
+def _postgres_latency(both: _Both) -> Iterator[Row]:
+    """The median, and what 95 of 100 stay below."""
+
+    def text(part: str, figures: Figures) -> str:
+        middle, most = (1e3 * figures[f"pg_latency_{part}_{which}"] for which in ("median", "p95"))
+        return f"{middle:,.0f} / {most:,.0f} ms"
+
+    def line(item: str, part: str, bar: str = "", ok: bool | None = None) -> Row:
+        return Row(item, bar, text(part, both.small), text(part, both.large), ok=ok)
+
+    share = both.pair(lambda f: f["pg_latency_ours_median"] / f["pg_latency_theirs_median"])
+    yield line("commit to cut, median / 95 %", "cut")
+    yield share.row("  ours against Debezium's and Spark's", "{:.2f}×", "≤ 1×", share.all(le, 1), ratio=False)
+    prefix = "pg_latency_"
+    for part in (
+        key.removeprefix(prefix).removesuffix("_median") for key in both.keys(prefix) if key.endswith("_median")
+    ):
+        if part != "cut":
+            yield line(f"  of it {part}", part)
 
 
 def _cuts(cuts: Figures) -> Iterator[Row]:

@@ -27,8 +27,11 @@ class Capture(Protocol):
     def since(self) -> dict[str, int]:
         """Per captured relation the order position where its capture last became active."""
 
-    def pass_topic(self) -> None:
-        """Makes every later change's position larger than all in the topic; for a caller that loads every view."""
+    def pass_topic(self) -> bool:
+        """Makes every later change's position larger than all in the topic; for a caller that loads every view.
+
+        Tells whether the source surely shows, from now on, all that its topic held before.
+        """
 
     def remove(self) -> list[str]:
         """Takes out of the source what ``install`` has put there; tells what it did, a sentence each."""

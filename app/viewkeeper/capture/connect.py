@@ -1,8 +1,9 @@
 """Debezium in Kafka Connect (standalone), for people who have no Kafka Connect: one process, a connector per source.
 
 The supervisor starts it, hands it the connectors, looks at their state, and starts again what failed, after a pause
-that grows. Where to go on is the replication slot's knowledge alone: Connect's own offsets are thrown away at each
-start, so that a transaction is always sent again from its beginning.
+that grows. A connector never resumes from the offsets that Connect has stored, because inside a transaction that loses
+rows (see ``debezium_connector``): they are thrown away, and every start is under a name that has none. So it begins
+where the slot stands, with a whole transaction.
 
 Sources' passwords are in the environment of the process, the broker's in a file that only we can read. Connectors refer
 to them by name, because the REST API shows configurations; it listens on this machine only, and asks for a password
@@ -30,13 +31,15 @@ from typing import IO
 
 from viewkeeper.capture.connect_rest import ConnectorState, ConnectRest, Refused, Unanswered, root_cause
 from viewkeeper.capture.debezium_connector import Connector
-from viewkeeper.errors import KafkaError, SourceUnreachable, UsageError
+from viewkeeper.errors import KafkaError, SourceUnreachable, UsageError, WorldError
 
 START_DEADLINE = 120.0
 STOP_DEADLINE = 15.0
 _POLL_SECONDS = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_UNREACHABLE_PAUSE = 2.0
 _STEADY_SECONDS = 5.0
+_REMEMBER_SECONDS = 30.0
 _KEEP_LOG_BYTES = 10_000_000
 _PLAIN = "._-/,;$@*+()[]{}"
 
@@ -47,6 +50,7 @@ _JVM = [
     "-Xshare:auto",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.log.io.debezium.connector.postgresql=info",
+    "-Dorg.slf4j.simpleLogger.log.io.debezium.metrics=error",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
 ]
@@ -77,19 +81,27 @@ logger = logging.getLogger(__name__)
 class Supervised:
     """A connector that must run, for which source, and what must hold before it starts.
 
-    ``check`` raises SourceUnreachable to be tried again later, any other error to end the whole capture: Debezium
-    would make a slot that is missing, and the changes before it would be lost unseen. What follows is where its
-    supervisor stands: asked to run or waiting until ``due``, running since when, the failure last told.
+    ``check`` raises SourceUnreachable to be tried again later, any other error of the source to end the whole capture:
+    Debezium would make a slot that is missing, and the changes before it would be lost unseen. ``remember`` may note
+    how far it has come; it is called now and then while it runs. What follows is where its supervisor stands: under
+    which name it was started last, asked to run or waiting until ``due``, running since when, the failure last told.
     """
 
     source: str
     connector: Connector
     check: Callable[[], None] = lambda: None
+    remember: Callable[[], None] = lambda: None
+    name: str = ""
     asked: bool = False
     due: float = 0.0
     pause: float = _FIRST_PAUSE
     running_since: float | None = None
+    remembered: float = 0.0
     told: str = ""
+
+    def rename(self) -> None:
+        """Takes a name that no connector had before."""
+        self.name = f"{self.connector.name}-{secrets.token_hex(4)}"
 
     def reset(self) -> None:
         """Nothing runs any more."""
@@ -138,11 +150,12 @@ class Connect:
         self._claim()
         try:
             while not stop.is_set():
+                began = time.monotonic()
                 try:
                     self._start(stop)
                     self._supervise(stop, ready)
-                    pause = _FIRST_PAUSE
                 except KafkaError as error:
+                    pause = _FIRST_PAUSE if time.monotonic() - began > _LONGEST_PAUSE else pause
                     logger.warning("%s; starting again in %.1f s", self._masked(str(error)), pause)
                     self._end()
                     stop.wait(pause)
@@ -255,11 +268,17 @@ class Connect:
                 ready()
                 told = True
             stop.wait(_POLL_SECONDS)
+        for supervised in self.connectors:
+            if supervised.running_since is not None:
+                self._remember(supervised)
 
     def _look(self, rest: ConnectRest) -> None:
         states = {state.name: state for state in rest.states()}
+        for unwanted in states.keys() - {supervised.name for supervised in self.connectors}:
+            with contextlib.suppress(Refused):  # it is gone already
+                rest.delete(unwanted)
         for supervised in self.connectors:
-            state = states.get(supervised.connector.name)
+            state = states.get(supervised.name)
             if not supervised.asked or state is None:
                 if time.monotonic() >= supervised.due:
                     self._begin(rest, supervised, state)
@@ -269,15 +288,17 @@ class Connect:
                 self._runs(supervised)
 
     def _begin(self, rest: ConnectRest, supervised: Supervised, state: ConnectorState | None) -> None:
-        """Creates the connector, or restarts it after a failure; a source that is away is tried again later."""
+        """Starts the connector in place of the one that failed; a source that is away is tried again later."""
         try:
+            if state is not None:
+                rest.delete(supervised.name)
             supervised.check()
-            if state is None:
-                rest.put(supervised.connector.name, dict(supervised.connector.config))
-            else:
-                rest.restart(supervised.connector.name)
+            supervised.rename()
+            rest.create(supervised.name, dict(supervised.connector.config))
             supervised.asked = True
-        except (SourceUnreachable, Refused) as error:
+        except (SourceUnreachable, KafkaError) as error:
+            self._failed(supervised, str(error), _UNREACHABLE_PAUSE)
+        except Refused as error:
             self._failed(supervised, str(error))
 
     def _runs(self, supervised: Supervised) -> None:
@@ -286,10 +307,18 @@ class Connect:
         if supervised.told and now - since > _STEADY_SECONDS:
             logger.info("source %s: going on", supervised.source)
             supervised.told, supervised.pause = "", _FIRST_PAUSE
+        if now - max(since, supervised.remembered) > _REMEMBER_SECONDS:
+            self._remember(supervised)
 
-    def _failed(self, supervised: Supervised, reason: str) -> None:
+    def _remember(self, supervised: Supervised) -> None:
+        supervised.remembered = time.monotonic()
+        with contextlib.suppress(WorldError):  # the next time will do
+            supervised.remember()
+
+    def _failed(self, supervised: Supervised, reason: str, longest: float = _LONGEST_PAUSE) -> None:
+        """Has it started again after a pause; to ask whether a source is back is cheap, so that one stays short."""
         supervised.reset()
-        supervised.due = time.monotonic() + supervised.pause
+        supervised.due = time.monotonic() + min(supervised.pause, longest)
         supervised.pause = min(2 * supervised.pause, _LONGEST_PAUSE)
         said = self._masked(" ".join(reason.split())).removeprefix(f"source {supervised.source}: ")
         if said != supervised.told:

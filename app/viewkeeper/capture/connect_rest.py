@@ -47,13 +47,13 @@ class ConnectRest:
             return False
         return True
 
-    def put(self, name: str, config: dict[str, str]) -> None:
-        """Creates the connector, or makes it run with this configuration."""
+    def create(self, name: str, config: dict[str, str]) -> None:
+        """Creates the connector, which then starts."""
         self._call("PUT", f"/connectors/{name}/config", config)
 
-    def restart(self, name: str) -> None:
-        """Starts again what has failed of the connector."""
-        self._call("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=true")
+    def delete(self, name: str) -> None:
+        """Stops the connector, and forgets it."""
+        self._call("DELETE", f"/connectors/{name}")
 
     def states(self) -> list[ConnectorState]:
         found = self._call("GET", "/connectors?expand=status")

@@ -2,7 +2,9 @@
 
 All tables, transaction markers and messages of a source go into its one topic. What decides exactness: NULLs stay NULL
 (``replace.null.with.default``), every transaction is framed by BEGIN and END, TRUNCATE is told, no snapshot is sent,
-and nothing but an END moves the slot on (no heartbeats), so that a slot made anew can be told from the old one.
+and nothing but what was sent moves the slot on (no heartbeats), so that a slot made anew can be told from the old one.
+Events may share an LSN (rows of a COPY, a changed key, a TRUNCATE of several tables), and a connector that resumes
+between such events leaves the rest of them out, unseen. Without stored offsets it begins with a whole transaction.
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ _FIXED = {
     "message.prefix.include.list": PREFIX,  # barriers; other programs' messages stay out of the topic
     "heartbeat.interval.ms": "0",
     "lsn.flush.mode": "connector",
-    # The slot alone says where to go on: an offset that Connect remembers from before the slot was made anew is void.
-    "offset.mismatch.strategy": "trust_slot",
+    # Refuses to go on where the slot is past the offset that Connect remembers: then it was made anew.
+    "offset.mismatch.strategy": "no_validation",
     "decimal.handling.mode": "string",
     "interval.handling.mode": "string",
     "binary.handling.mode": "base64",
@@ -64,8 +66,8 @@ _FIXED = {
     "max.queue.size.in.bytes": "67108864",
     "slot.max.retries": "30",
     "slot.retry.delay.ms": "1000",
-    "errors.max.retries": "-1",
-    "retriable.restart.connector.wait.ms": "1000",
+    # To try again by itself would be to resume: a failure is for a supervisor.
+    "errors.max.retries": "0",
     "topic.creation.default.partitions": "1",
     "topic.creation.default.replication.factor": "-1",
     "topic.creation.default.cleanup.policy": "delete",
@@ -129,10 +131,6 @@ class Connector:
 
     name: str
     config: Mapping[str, str]
-
-    def supervised(self) -> Connector:
-        """The same for a Kafka Connect whose supervisor starts it again after every failure, and tells the reason."""
-        return Connector(self.name, {**self.config, "errors.max.retries": "0"})
 
     def request(self) -> dict[str, Any]:
         """What Kafka Connect's REST API takes to create it."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +29,9 @@ from viewkeeper.warehouse.layout import write_atomically
 
 WAIT_SECONDS = 20.0
 """How long ``install`` waits for transactions that ran when a table was published; the caller may try again."""
+
+SHOW_SECONDS = 5.0
+"""How long a load waits for transactions that run; it has another way if they go on."""
 
 _RELOAD = "run `viewkeeper init --reload`"
 _FORWARD_BYTES = 64 << 20
@@ -53,6 +56,8 @@ class _Memory:
     """What ``install`` left behind; empty before the first one."""
 
     made_slot: bool = False
+    confirmed: int = 0  # where the slot stood when last seen to be the one that was made then
+    overtaken: bool = False  # the slot was made anew by somebody else
     relations: dict[str, _Captured] = field(default_factory=dict)
 
     @classmethod
@@ -61,7 +66,8 @@ class _Memory:
             content = orjson.loads(file.read_bytes())
         except (FileNotFoundError, orjson.JSONDecodeError):
             return cls()
-        return cls(content["made_slot"], {name: _Captured(**entry) for name, entry in content["relations"].items()})
+        relations = {name: _Captured(**entry) for name, entry in content.pop("relations").items()}
+        return cls(**content, relations=relations)
 
     @property
     def active(self) -> dict[str, _Captured]:
@@ -93,7 +99,7 @@ class PostgresCapture:
             self._raise_problems(self._judged(state, relations, memory, reload))
             anew = self._require_uninterrupted(state, relations, memory, reload)
             made_slot = self._set_up(db, state, relations, memory, anew)
-            new = self._remember(db, relations, memory, anew, made_slot)
+            new = self._remember(db, relations, memory, anew, made_slot, reload)
             return bool(new)
 
     def installed(self) -> list[str]:
@@ -107,8 +113,13 @@ class PostgresCapture:
         """Where a capture that had been interrupted began again; 0 for relations without a gap."""
         return {name: c.since if c.again else 0 for name, c in _Memory.read(self._file).active.items()}
 
-    def pass_topic(self) -> None:
-        """Nothing: positions of a log never go back but with the database, and that is told by its identity."""
+    def pass_topic(self) -> bool:
+        """Waits a little until every transaction that runs now has ended: all that was logged can be seen then.
+
+        Positions of a log never go back but with the database, and that is told by its identity.
+        """
+        with connected(self.place, self.section) as db:
+            return self._older_ended(db, SHOW_SECONDS)
 
     def prune(self, position: int) -> int:
         """Lets a slot move on that only other tables' changes hold back: the bytes it kept, if they were many."""
@@ -136,12 +147,30 @@ class PostgresCapture:
             broken = self._interrupted(state, relations, memory)
             return [*findings(state, self.section, relations), *(Finding("problem", what, _RELOAD) for what in broken)]
 
-    def require_slot(self) -> None:
-        """Raises unless the slot can be read on; Debezium would silently make one anew."""
-        with connected(self.place, self.section) as db:
-            slot = read_state(db, self.section, {}).slot
+    def require_same_slot(self, sent: Callable[[], int]) -> None:
+        """Raises SourceError unless the slot can be read on, and is the one that was read before.
+
+        Its reader confirms only what the topic has; ``sent`` tells how far that is. A slot past it, and past where it
+        was seen last, was made anew while nobody looked, or moved: the changes between are in no topic.
+        """
+        with connected(self.place, self.section) as db, self._alone(db):
+            memory, slot = _Memory.read(self._file), read_state(db, self.section, {}).slot
             if slot is None or slot.lost:
                 raise SourceError.at(self.place, self._gone(), _RELOAD)
+            if slot.confirmed > memory.confirmed and not memory.overtaken:
+                memory.overtaken = slot.confirmed > sent()
+                memory.confirmed = memory.confirmed if memory.overtaken else slot.confirmed
+                memory.write(self._file)
+            if memory.overtaken:
+                raise SourceError.at(self.place, self._anew(), _RELOAD)
+
+    def remember_slot(self) -> None:
+        """Notes where the slot stands, if it is being read: retention may empty the topic that tells it now."""
+        with connected(self.place, self.section) as db, self._alone(db):
+            memory, slot = _Memory.read(self._file), read_state(db, self.section, {}).slot
+            if slot is not None and slot.active_pid is not None and slot.confirmed > memory.confirmed:
+                memory.confirmed = slot.confirmed
+                memory.write(self._file)
 
     # ---- installing
 
@@ -180,12 +209,17 @@ class PostgresCapture:
             return []
         if state.slot is None or state.slot.lost:
             return [self._gone()]
+        if memory.overtaken:
+            return [self._anew()]
         marks = self._marks(state)
         broken = [r for r in relations if r in memory.active and marks.get(r) != memory.active[r].mark]
         name = self.section.publication
         return [
             f"{r} was not in publication {name} as it is now all the time, so changes may be missing" for r in broken
         ]
+
+    def _anew(self) -> str:
+        return f"slot {self.section.slot} was made anew, so changes may be missing"
 
     def _gone(self) -> str:
         return f"slot {self.section.slot} is gone, so changes may be missing"
@@ -255,16 +289,29 @@ class PostgresCapture:
 
     def _await_older(self, db: Connection, relations: list[str]) -> None:
         """Waits until every transaction has ended that ran when the tables were published."""
-        (limit,) = _one(db, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8")
-        deadline = time.monotonic() + WAIT_SECONDS
+        if not self._older_ended(db, WAIT_SECONDS):
+            what = f"changes of {', '.join(relations)} by an older transaction would be missing" + _oldest(db)
+            raise SourceUnreachable.at(self.place, what, "end it, or wait")
+
+    def _older_ended(self, db: Connection, seconds: float) -> bool:
+        """Have all transactions ended, after so many seconds at most, that run now?"""
+        # A number of our own is past those of all that run; the end of a snapshot is only past those that are over.
+        (limit,) = _one(db, "SELECT pg_current_xact_id()::text::int8")
+        deadline = time.monotonic() + seconds
         while _one(db, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::int8")[0] < limit:
             if time.monotonic() > deadline:
-                what = f"changes of {', '.join(relations)} by an older transaction would be missing" + _oldest(db)
-                raise SourceUnreachable.at(self.place, what, "end it, or wait")
+                return False
             time.sleep(_POLL_SECONDS)
+        return True
 
     def _remember(
-        self, db: Connection, relations: Mapping[str, Collection[str]], memory: _Memory, anew: bool, made_slot: bool
+        self,
+        db: Connection,
+        relations: Mapping[str, Collection[str]],
+        memory: _Memory,
+        anew: bool,
+        made_slot: bool,
+        reload: bool,
     ) -> list[str]:
         """Writes down what is captured since when; the relations that are captured only from now on."""
         state = read_state(db, self.section, relations)
@@ -273,7 +320,10 @@ class PostgresCapture:
         new = [r for r in relations if r not in kept]
         captured = {r: replace(entry, active=r in relations) for r, entry in memory.relations.items()}
         captured |= {r: _Captured(state.position, marks[r], again=r in memory.relations) for r in new}
-        now = _Memory(made_slot or memory.made_slot, captured)
+        # Whatever a slot has passed before views are loaded, the load contains.
+        to_be_loaded = reload or anew or made_slot or not memory.relations
+        confirmed = state.slot.confirmed if state.slot and to_be_loaded else memory.confirmed
+        now = _Memory(made_slot or memory.made_slot, confirmed, False, captured)
         if now != memory:
             now.write(self._file)
         return new

@@ -83,15 +83,15 @@ class SqliteCapture:
         finally:
             db.close()
 
-    def pass_topic(self) -> None:
-        """Makes every later change's position larger than all in the topic.
+    def pass_topic(self) -> bool:
+        """Makes every later change's position larger than all in the topic, which tells nothing that cannot be seen.
 
         An older copy of the database would otherwise use positions again that the topic already holds; for a caller
         that is about to load every view that uses the source.
         """
         last = self.topic.last_position()
         if last is None:
-            return
+            return True
         db = log.connect(self.path, self.place)
         try:
             with log.reporting(self.place), log.writing(db):
@@ -99,6 +99,7 @@ class SqliteCapture:
                     log.raise_sequence(db, self.place, last)
         finally:
             db.close()
+        return True
 
     def remove(self) -> list[str]:
         """Takes the triggers and the log out of the database."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka import KafkaError as Code
+from confluent_kafka import KafkaException, Message, Producer
 
+from viewkeeper.capture.topic_end import QUIET, bounds, pages, reporting
 from viewkeeper.errors import KafkaError
 
 _SECONDS = 30.0
@@ -36,7 +36,7 @@ class UpdateTopic:
             "compression.type": "lz4",
             "transaction.timeout.ms": 60_000,
         }
-        self._producer = Producer({**self.client, **settings}, logger=_QUIET)
+        self._producer = Producer({**self.client, **settings}, logger=QUIET)
         with _reporting(self.topic):
             self._producer.init_transactions(_SECONDS)
 
@@ -71,59 +71,15 @@ class UpdateTopic:
 
     def last_position(self) -> int | None:
         """The position of the last update in the topic; None if there is none."""
-        with _reporting(self.topic), self._consumer() as consumer:
-            low, high = consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=_SECONDS)
-            step = 8
-            end = high
-            while end > low:
-                start = max(low, end - step)
-                last = None
-                for message in self._read(consumer, start, end):
-                    position = self._position(message)
-                    last = position if position is not None else last
-                if last is not None:
-                    return last
-                end, step = start, step * 4
-            return None
+        for page in pages(self.client, self.topic):
+            found = [position for message in page if (position := self._position(message)) is not None]
+            if found:
+                return found[-1]
+        return None
 
     def was_emptied(self) -> bool:
         """Did retention remove messages that were once here?"""
-        with _reporting(self.topic), self._consumer() as consumer:
-            low, _ = consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=_SECONDS)
-            return bool(low > 0)
-
-    @contextlib.contextmanager
-    def _consumer(self) -> Iterator[Consumer]:
-        settings = {
-            "group.id": f"viewkeeper-capture-{self.source}",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 50,
-        }
-        consumer = Consumer({**self.client, **settings}, logger=_QUIET)
-        try:
-            yield consumer
-        finally:
-            consumer.close()
-
-    def _read(self, consumer: Consumer, start: int, end: int) -> Iterator[Message]:
-        """The committed messages with offsets from ``start`` to before ``end``; control records leave gaps."""
-        consumer.assign([TopicPartition(self.topic, 0, start)])
-        deadline = time.monotonic() + _SECONDS
-        while time.monotonic() < deadline:
-            message = consumer.poll(_POLL)
-            if message is None:
-                continue
-            if message.error():
-                if message.error().code() == Code._PARTITION_EOF:
-                    return
-                raise KafkaException(message.error())
-            if message.offset() >= end:
-                return
-            yield message
-        raise KafkaError.at(f"topic {self.topic}", f"could not be read within {_SECONDS:.0f} s")
+        return bounds(self.client, self.topic)[0] > 0
 
     def _position(self, message: Message) -> int | None:
         """The position of an update of this source; None for anything else."""
@@ -137,32 +93,21 @@ class UpdateTopic:
         return position if isinstance(position, int) else None
 
 
-class _Quiet:
-    """librdkafka retries by itself; what it cannot do comes back as an error."""
-
-    def log(self, *_: Any, **__: Any) -> None:
-        pass
-
-
-_QUIET = _Quiet()
-
-
 @contextlib.contextmanager
 def _reporting(topic: str) -> Iterator[None]:
-    try:
-        yield
-    except KafkaException as error:
-        cause = error.args[0]
-        code = cause.code() if isinstance(cause, Code) else None
-        if code in (Code._FENCED, Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED):
-            what = "another capture of this source has taken over"
-            raise Fenced.at(f"topic {topic}", what, "run one capture per source") from error
-        if code in (Code.UNKNOWN_TOPIC_OR_PART, Code._UNKNOWN_TOPIC, Code._UNKNOWN_PARTITION):
-            raise KafkaError.at(f"topic {topic}", "does not exist", "run `viewkeeper init`") from error
-        if code == Code.MSG_SIZE_TOO_LARGE:
-            what = "the broker refuses a message of this size"
-            raise TooLarge.at(f"topic {topic}", what, "raise the topic's max.message.bytes") from error
-        raise KafkaError.at(f"topic {topic}", cause.str() if isinstance(cause, Code) else str(error)) from error
+    with reporting(topic):
+        try:
+            yield
+        except KafkaException as error:
+            cause = error.args[0]
+            code = cause.code() if isinstance(cause, Code) else None
+            if code in (Code._FENCED, Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED):
+                what = "another capture of this source has taken over"
+                raise Fenced.at(f"topic {topic}", what, "run one capture per source") from error
+            if code == Code.MSG_SIZE_TOO_LARGE:
+                what = "the broker refuses a message of this size"
+                raise TooLarge.at(f"topic {topic}", what, "raise the topic's max.message.bytes") from error
+            raise
 
 
 class Fenced(KafkaError):

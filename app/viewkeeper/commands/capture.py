@@ -12,6 +12,7 @@ from viewkeeper.capture.connect import Connect, Program, Supervised, reference
 from viewkeeper.capture.debezium_connector import Login, connector
 from viewkeeper.capture.postgres_setup import PostgresCapture
 from viewkeeper.capture.sqlite_capture import Runner, SqliteCapture, run_capture
+from viewkeeper.capture.topic_end import furthest_sent
 from viewkeeper.commands.capture_print import print_connectors
 from viewkeeper.commands.names import require_source
 from viewkeeper.config import Config, load_config
@@ -93,7 +94,9 @@ def _connect(project: Project, captures: list[PostgresCapture]) -> Connect:
             login,
             reference(variable) if login.password else "",
         )
-        supervised.append(Supervised(capture.name, made.supervised(), capture.require_slot))
+        sent = partial(furthest_sent, config.kafka.client(), section.topic)
+        check = partial(capture.require_same_slot, sent)
+        supervised.append(Supervised(capture.name, made, check, capture.remember_slot))
     return Connect(
         # A process of its own for other sources has a folder of its own.
         config.warehouse / "connect" / min(capture.name for capture in captures),

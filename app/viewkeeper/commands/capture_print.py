@@ -17,6 +17,13 @@ from viewkeeper.job.assembly import assemble
 
 PLACEHOLDER = "<password>"
 
+_RESUMING = (
+    "your Kafka Connect resumes from stored offsets, and inside a transaction it then silently leaves out rows that "
+    "share a position of the log (of a COPY, a changed key, a TRUNCATE of several tables): before a connector is "
+    "started again, after a failure too, delete its offsets "
+    "(PUT /connectors/NAME/stop, DELETE /connectors/NAME/offsets, PUT /connectors/NAME/resume)"
+)
+
 
 def print_connectors(config: Config, chosen: list[str]) -> None:
     """Prints a JSON object per source, as Kafka Connect's REST API takes it; no password stands in it."""
@@ -30,6 +37,7 @@ def print_connectors(config: Config, chosen: list[str]) -> None:
         made = connector(name, section, section.topic, project.used(name), login, password)
         print(json.dumps(made.request(), indent=2))
     _note(f"run 'viewkeeper init {config.file}' first: it makes the publications and slots that these connectors read")
+    _note(_RESUMING)
 
 
 def _captured_by_debezium(config: Config, names: list[str]) -> list[str]:

@@ -9,29 +9,30 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
 from viewkeeper.config import Config, load_config
 from viewkeeper.errors import UsageError, WorldError
-from viewkeeper.job.assembly import assemble, make_source
+from viewkeeper.job.assembly import assemble
 from viewkeeper.job.compensating import beyond
 from viewkeeper.job.freezing import frozen
 from viewkeeper.job.loading import compare
 from viewkeeper.job.status import StatusFile
 from viewkeeper.local.broker import Broker
 from viewkeeper.local.demo.children import Child, Household
+from viewkeeper.local.demo.difference import difference
 from viewkeeper.local.demo.folder import DemoFolder
 from viewkeeper.local.demo.follower import FollowedView, Follower, Sealed, read_bag
 from viewkeeper.local.demo.latency import Latencies
-from viewkeeper.local.demo.recompute import difference, recompute
-from viewkeeper.local.demo.sample import SHOWN_VIEW, create_databases
+from viewkeeper.local.demo.postgres_world import PostgresWorld
+from viewkeeper.local.demo.sample import SHOWN_VIEW
 from viewkeeper.local.demo.screen import ROWS, Asked, Moment, Opinion, Screen
+from viewkeeper.local.demo.sqlite_world import SqliteWorld
 from viewkeeper.local.demo.window import Window
+from viewkeeper.local.demo.world import World
 from viewkeeper.local.demo.writer import THREADS, Writer
-from viewkeeper.managers.sources.sqlite_log import connect, is_installed
 from viewkeeper.warehouse.reader import WarehouseReader
 
 PORT = 19092
@@ -51,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     """0 if every view is proven equal to recomputation, 1 if not; however it ends, every process ends with it."""
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
-    demo = Demo(DemoFolder(Path(args.dir)), args.seconds, Screen())
+    folder = DemoFolder(Path(args.dir))
+    demo = Demo(PostgresWorld(folder) if args.postgres else SqliteWorld(folder), args.seconds, Screen())
     try:
         return demo.run()
     finally:
@@ -67,11 +69,12 @@ def _interrupt(*_: object) -> NoReturn:
 class Demo:
     """One demo: the parts it is made of, and its acts in order."""
 
-    def __init__(self, folder: DemoFolder, seconds: int, screen: Screen):
-        self.folder = folder
+    def __init__(self, world: World, seconds: int, screen: Screen):
+        self.world = world
+        self.folder = world.folder
         self.seconds = seconds
         self.screen = screen
-        self.writer = Writer(folder.databases)
+        self.writer = Writer(world)
         self.latencies = Latencies(self.writer)
         self.household = Household()
         self.children: list[Child] = []
@@ -97,6 +100,7 @@ class Demo:
         """Ends every thread and every process that is left; doing it after ``stop_parts`` only makes sure."""
         if self.follower is not None:
             self.follower.stop()
+        self.world.close()
         self.household.end(HURRY)
         if self.broker is not None:
             self.broker.stop()
@@ -113,19 +117,21 @@ class Demo:
 
     def introduce(self) -> None:
         self.screen.say(
-            "[bold]Viewkeeper demo[/]: three databases that know nothing of each other, and two views that join them.\n"
-            f"{len(THREADS)} threads change the databases at the same time. For every change the job asks the other\n"
-            "databases only for the rows that join with it, and repairs the answers for what changed meanwhile.\n"
-            "In the end both views are compared with recomputation, row by row. Ctrl-C ends everything.\n"
+            f"[bold]Viewkeeper demo[/]: three {self.world.title} that know nothing of each other, and two views\n"
+            f"that join them. {len(THREADS)} threads change the databases at the same time. For every change the job\n"
+            "asks the other databases only for the rows that join with it, and repairs the answers for what\n"
+            "changed meanwhile. In the end both views are compared with recomputation, row by row.\n"
+            "Ctrl-C ends everything.\n"
         )
 
     def start_parts(self) -> None:
         """Databases, broker, capture and job; the job goes on starting after this."""
-        rows = create_databases(self.folder.databases)
-        self.screen.step("databases", ", ".join(f"{name}.db {count:,} rows" for name, count in rows.items()))
+        with self.screen.waiting(f"creating three {self.world.title}"):
+            rows = self.world.create()
+        self.screen.step("databases", ", ".join(f"{name} {count:,} rows" for name, count in rows.items()))
         with self.screen.waiting("starting a Kafka broker"):
             self.broker = self._start_broker()
-        self.folder.write_config(self.broker.bootstrap)
+        self.folder.write_config(self.world.configuration(self.broker.bootstrap))
         self.screen.step("broker", f"Kafka at {self.broker.bootstrap}")
         for name, command in (("job", "run"), ("capture", "capture")):
             log = self.folder.logs / f"{name}.log"
@@ -141,7 +147,7 @@ class Demo:
         """The views are loaded, somebody follows their topics, and a first change has gone all the way."""
         with self.screen.waiting("installing capture"):
             self._until(self._captured, START_SECONDS, "the databases were not captured")
-        self.screen.step("capture", f"triggers and a change log in {', '.join(self.config.sources)}")
+        self.screen.step("capture", f"{self.world.captured_by} in {', '.join(self.config.sources)}")
         with self.screen.waiting("loading the views"):
             self._until(lambda: self.warehouse.newest() is not None, START_SECONDS, "the views were not loaded")
             topics = {name: section.topic for name, section in self.config.views.items()}
@@ -159,11 +165,7 @@ class Demo:
 
     def _captured(self) -> bool:
         """Does every database log its changes?"""
-        for name, path in self.folder.databases.items():
-            with closing(connect(str(path), f"source {name}")) as db:
-                if not is_installed(db):
-                    return False
-        return True
+        return all(map(self.world.is_captured, self.config.sources))
 
     def _heard(self, sealed: Sealed) -> None:
         self.latencies.heard(sealed)
@@ -191,10 +193,8 @@ class Demo:
         """Is every change in a cut, and every cut with the follower?"""
         cut = self.warehouse.newest()
         assert cut is not None and self.follower is not None
-        for name, section in self.config.sources.items():
-            source = make_source(name, section)
-            if not source.reached(cut.positions[name], source.last_change()):
-                return False
+        if not self.world.holds_all(cut, self.writer.transactions):
+            return False
         return all(view.cut == cut.cut for view in self.follower.views.values())
 
     def _moment(self, phase: str) -> Moment:
@@ -234,7 +234,7 @@ class Demo:
                 written = self.config.views[name].sql
                 columns, held = read_bag(self.warehouse, name, cut.cut)
                 others = {
-                    "the same SQL, run by SQLite over the three files": recompute(written, self.folder.databases),
+                    self.world.second_opinion: self.world.recompute(written),
                     "what a reader of its topic has put together": self.follower.views[name].bag,
                 }
                 for by, bag in others.items():
@@ -264,7 +264,7 @@ class Demo:
     # ---- act 4: everything goes
 
     def stop_parts(self) -> None:
-        """Ends job, capture and broker in that order, each after what it has in hand."""
+        """Ends job, capture, broker and databases in that order, each after what it has in hand."""
         assert self.follower is not None and self.broker is not None
         self.follower.stop()
         with self.screen.waiting("stopping"):
@@ -273,6 +273,7 @@ class Demo:
             for child in self.children:
                 child.wait(STOP_SECONDS)
             self.broker.stop()
+            self.world.close()
 
     def take_leave(self) -> None:
         """Where everything is, and what works now that the broker is gone."""
@@ -280,10 +281,13 @@ class Demo:
         some = 0 if cut is None else cut.last_update // 2
         command, conf = _command(), self.folder.config
         assert self.broker is not None and self.broker.port is not None
-        tries = {
-            "the view after any update": f"read {conf} {SHOWN_VIEW} --update {some}",
+        asking = {
             "what a change makes it ask": f"explain {conf} {SHOWN_VIEW}",
             "the proof again": f"verify {conf}",
+        }
+        tries = {
+            "the view after any update": f"read {conf} {SHOWN_VIEW} --update {some}",
+            **(asking if self.world.outlasts else {}),
             "the broker and its topics": f"broker --dir {self.folder.broker} --port {self.broker.port}",
             "… and beside it, the topic": f"tail {conf} {SHOWN_VIEW}",
         }

@@ -23,7 +23,7 @@ import pyarrow as pa
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue
 from viewkeeper.consistency.levels import Level
-from viewkeeper.errors import ViewkeeperError
+from viewkeeper.errors import SourceError, ViewkeeperError
 from viewkeeper.integrator.integrator import Batch, number
 from viewkeeper.job.freezing import Frozen, frozen
 from viewkeeper.job.hold import Hold
@@ -35,7 +35,7 @@ from viewkeeper.managers.sources import Source
 from viewkeeper.managers.stages import LARGE, Pieces, Stage, Starts
 from viewkeeper.merge.merge import merge
 from viewkeeper.messages import ActionList, Received, Rejected
-from viewkeeper.queue.drain import Drain
+from viewkeeper.queue.drain import PATIENCE, BarrierLate, Drain
 from viewkeeper.queue.unsettled import Unsettled
 from viewkeeper.queue.update_queue import UpdateQueue
 from viewkeeper.warehouse.cuts import Cut, WarehouseTransaction
@@ -102,6 +102,8 @@ class Keeper:
     batches: int = 0
     unsettled: Unsettled = field(default_factory=Unsettled)
     busy: threading.Lock = field(default_factory=threading.Lock)
+    gives_up: bool = False  # on a barrier that does not come out: nobody sends what the sources log
+    _late: int = 0  # barriers that did not come out, one after the other
     _failed: bool = False  # the last commit did not get through: the warehouse may hold part of it
     _unsent: bool = False  # the last cut may be missing from a view topic
 
@@ -124,7 +126,8 @@ class Keeper:
         """Brings every view past these messages; tells whether that took a cut.
 
         Afterwards a cut holds every update among them, or an error names the message the job stops at, and a cut
-        holds every update before it. A batch without updates leaves no trace. ``ends`` says per topic up to which
+        holds every update before it (unless answers of that message's source were needed: what they contain cannot be
+        known then). A batch without updates leaves no trace. ``ends`` says per topic up to which
         offset there are no messages besides these. While ``hold`` keeps messages back, they wait for later ones.
         """
         with self.busy:
@@ -205,16 +208,28 @@ class Keeper:
         """The sources frozen where the newest cut stands, and what answers are to be compensated for.
 
         Updates that the snapshots may contain are brought into a cut first. ``positions`` replaces where sources
-        stand whose snapshots are to be taken from there.
+        stand whose snapshots are to be taken from there. What failed before may be tried again.
         """
+        if self._failed:
+            self.warehouse.recover()
+            self.cut, self._failed, self._unsent = self.warehouse.newest() or self.cut, False, True
+            self.rewind()
         with self._frozen({**self.queue.positions(), **positions}, hold=True) as at:
-            pending = Pending()
-            batch = self._complete(pending, at, asked=self.sources)
-            if pending.received.updates:
-                self._finish_batch(self._committed(self._prepare(pending, batch, at)))
-            else:
-                self.unsettled = self._older(pending).settled(at.contains())
+            try:
+                self._bring_up(at)
+            except BaseException:
+                self.rewind()  # what was drained is in no cut: it must be received again
+                raise
             yield at, Queue(self.unsettled.changes)
+
+    def _bring_up(self, at: Frozen) -> None:
+        """A cut holds every update that these snapshots contain."""
+        pending = Pending()
+        batch = self._complete(pending, at, asked=self.sources)
+        if pending.received.updates:
+            self._finish_batch(self._committed(self._prepare(pending, batch, at)))
+        else:
+            self.unsettled = self._older(pending).settled(at.contains())
 
     @contextmanager
     def _frozen(self, positions: Mapping[str, str], hold: bool = False) -> Iterator[Frozen]:
@@ -255,9 +270,16 @@ class Keeper:
     def _drained(self, pending: Pending, tokens: Mapping[str, str]) -> bool:
         """Reads on to these barriers; tells whether updates came before them."""
         before = len(pending.received.updates)
-        with self.times.step("drain"):
-            for received in self.drain.to_barriers(self.queue, tokens, self.stop):
-                self._take(pending, received)
+        try:
+            with self.times.step("drain"):
+                for received in self.drain.to_barriers(self.queue, tokens, self.stop):
+                    self._take(pending, received)
+        except BarrierLate as late:
+            self._late += 1
+            if self.gives_up and self._late * PATIENCE >= FIRST_START:
+                raise SourceError(late.problems) from late
+            raise
+        self._late = 0
         if self.stop.is_set():
             raise Stopped
         stopped = {inlet.source for inlet in self.queue.inlets.values() if inlet.stopped} & tokens.keys()

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue
-from viewkeeper.errors import Problem, SourceError, TopicLost, UsageError
+from viewkeeper.config import SqliteConfig
+from viewkeeper.errors import Problem, SourceError, SourceUnreachable, TopicLost, UsageError
 from viewkeeper.job.assembly import Project
 from viewkeeper.job.freezing import Frozen, frozen
 from viewkeeper.job.inlets import inlets
@@ -141,7 +142,7 @@ class Opening:
             (name, relation): since
             for name, capture in self.project.captures.items()
             for relation, since in capture.since().items()
-            if name in cut.positions and since > Reached.parse(cut.positions[name]).last
+            if name in cut.positions and since > Reached.parse(cut.positions[name]).furthest
         }
         stale = {view: relations for view in known if (relations := sorted(lately.keys() & known[view].relations))}
         together = " ".join([*self.reload, *stale])
@@ -173,7 +174,9 @@ class Opening:
                 self._write(list(self.project.views.values()), number, start.at)
                 return self._loaded(number, start.positions, start.offsets)
 
-        return self.warehouse.commit(patiently(attempt, seconds=FIRST_START, stop=self.stop))
+        cut = self.warehouse.commit(patiently(attempt, seconds=FIRST_START, stop=self.stop))
+        self._know(list(self.project.sources))
+        return cut
 
     def _load_missing(self, cut: Cut, known: Mapping[str, View], missing: list[View]) -> Cut:
         """Views added to a warehouse: loaded at its newest cut, the others undisturbed."""
@@ -197,18 +200,20 @@ class Opening:
                 return self._loaded(still.last_update, positions, offsets)
 
         cut = self.warehouse.commit(patiently(attempt, seconds=FIRST_START, stop=self.stop))
+        self._know(new)
         for name, reason in marked.items():
             self.warehouse.mark_inexact(name, reason)
         return cut
 
     def _lately(self, keeper: Keeper, used: Collection[str], missing: list[View]) -> dict[str, str]:
-        """Where sources stand in which the capture of a relation began after the newest cut.
+        """Where sources stand that keep a change log, in which the capture of a relation began after the newest cut.
 
         At the last change before that point and at the point itself the source holds the same; a cut that stands
-        there says that its views need nothing from before.
+        there says that its views need nothing from before. (A snapshot is later than the capture in any case.)
         """
-        began = {name: self._captured_since(name, missing) for name in used}
-        reached = {name: Reached.parse(keeper.cut.positions[name]).last for name in used}
+        logged = [name for name in used if isinstance(self.project.config.sources[name], SqliteConfig)]
+        began = {name: self._captured_since(name, missing) for name in logged}
+        reached = {name: Reached.parse(keeper.cut.positions[name]).last for name in logged}
         return {name: str(since) for name, since in began.items() if since > reached[name]}
 
     def _captured_since(self, source: str, views: list[View]) -> int:
@@ -247,34 +252,44 @@ class Opening:
 
     @contextmanager
     def _fresh_start(self, names: Collection[str], cut: Cut | None = None) -> Iterator[Start]:
-        """Sources frozen as they are now, each where no update straddles, and offsets that no later update lies before.
-
-        Where a snapshot may miss what its topic told already, the topic is read again from the last cut, or whole.
-        """
+        """Sources frozen as they are now, where no update straddles, and offsets that no later update lies before."""
         config = self.project.config
         sources = {name: self.project.sources[name] for name in names}
         topics = {name: config.sources[name].topic for name in names}
         bounds = consumer.bounds(config.kafka.client(), list(topics.values()))
-        for name in names:
-            self.project.captures[name].pass_topic()
+        shown = {name: self.project.captures[name].pass_topic() for name in names}
         with frozen(sources, None, hold=True) as at:
-            known = {} if cut is None else cut.offsets
             offsets = {}
             for name, snapshot in at.snapshots.items():
                 low, high = bounds[topics[name]]
-                needed = known[name] if self._same_topic(topics[name]) and low <= known.get(name, -1) <= high else low
-                offsets[name] = high if sources[name].shows_all(snapshot) else needed
-            self._identities.remember(list(topics.values()))
-            self._source_identities.remember(sources)
+                told_all = low == high or shown[name] or sources[name].shows_all(snapshot)
+                offsets[name] = high if told_all else self._offset_before(name, low, high, cut)
+            # Behind a barrier, no crash of a source takes back what its snapshot shows.
+            at.barriers(at.snapshots)
             positions = {name: sources[name].position(snapshot) for name, snapshot in at.snapshots.items()}
             yield Start(at, positions, offsets)
 
-    def _same_topic(self, topic: str) -> bool:
+    def _offset_before(self, name: str, low: int, high: int, cut: Cut | None) -> int:
+        """From where on to read a topic that has told of updates which its source does not show yet.
+
+        The newest cut knows, if topic and source are the ones that it was made from.
+        """
+        topic = self.project.config.sources[name].topic
         try:
             self._identities.require([topic])
-        except TopicLost:
-            return False
-        return True
+            self._source_identities.require({name: self.project.sources[name]})
+            known = -1 if cut is None else cut.offsets.get(name, -1)
+        except (TopicLost, SourceError):
+            known = -1
+        if low <= known <= high:
+            return known
+        what = f"a transaction may be in topic {topic} that cannot be seen yet, because an older one runs"
+        raise SourceUnreachable.at(f"source {name}", what, "end it, or wait")
+
+    def _know(self, names: Collection[str]) -> None:
+        """These sources, as they are now, and their topics are the ones that the newest cut was made from."""
+        self._identities.remember([self.project.config.sources[name].topic for name in names])
+        self._source_identities.remember({name: self.project.sources[name] for name in names})
 
     def _keeper(self, cut: Cut, views: Mapping[str, View]) -> Keeper:
         config = self.project.config

@@ -70,12 +70,14 @@ class Job:
     _progress: tuple[float, dict[str, int]] = (0.0, {})
     _vacuumed: float = field(default_factory=time.monotonic)
     _looked: float = field(default_factory=time.monotonic)
-    _pruned: tuple[float, int] = field(default_factory=lambda: (time.monotonic(), -1))
+    _noted: int = -1  # the cut at which the sources were last noted
+    _pruned: float = field(default_factory=time.monotonic)
 
     def run(self, until_idle: bool) -> None:
         """Keeps the views until stopped; with ``until_idle``, until all that was committed by now is in a cut."""
         try:
             if until_idle:
+                self.keeper.gives_up = True
                 self.targets = {
                     name: patiently(source.mark, seconds=FIRST_START, stop=self.stop)
                     for name, source in self.keeper.sources.items()
@@ -109,7 +111,7 @@ class Job:
             )
             while not self.stop.is_set() and not self._idle():
                 patiently(
-                    lambda: stream.run(self._offsets(), self._handle, self._between),
+                    lambda: stream.run(self._offsets(), self._handle, self._between, self.keeper.queue.lacks),
                     stop=self.stop,
                     waiting=self._waiting,
                     retryable=(KafkaError,),
@@ -183,11 +185,10 @@ class Job:
                 raise no_capture(self.project, behind[0])
 
     def _prune(self) -> None:
-        """The change logs need not remember what a cut holds."""
-        when, cut = self._pruned
-        if time.monotonic() - when < PRUNE_EVERY or cut == self.keeper.cut.cut:
+        """The sources' logs need not remember what a cut holds, nor what is none of ours."""
+        if time.monotonic() - self._pruned < PRUNE_EVERY:
             return
-        self._pruned = (time.monotonic(), self.keeper.cut.cut)
+        self._pruned = time.monotonic()
         for name, capture in self.project.captures.items():
             try:
                 capture.prune(Reached.parse(self.keeper.cut.positions[name]).last)
@@ -204,7 +205,9 @@ class Job:
             identities.require(self.keeper.sources)
             for name, source in self.keeper.sources.items():
                 source.require(self.keeper.cut.positions[name])
-            identities.remember(self.keeper.sources)
+            if self._noted != self.keeper.cut.cut:
+                identities.remember(self.keeper.sources)
+                self._noted = self.keeper.cut.cut
         except SourceUnreachable as error:
             log.info("%s: looked at later", error)
 

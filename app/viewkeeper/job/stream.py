@@ -31,6 +31,9 @@ FETCH_WAIT = "5"
 Handle = Callable[[pa.Table, Mapping[str, int]], bool]
 """Takes the messages of a batch, and per topic the offset that the batch reaches to."""
 
+Needed = Callable[[Mapping[str, int]], bool]
+"""Whether a batch that reaches to these offsets can hold a message that has not been received otherwise."""
+
 
 @dataclass
 class Stream:
@@ -45,11 +48,11 @@ class Stream:
     pause: timedelta  # the least time between two cuts
     stop: threading.Event
 
-    def run(self, offsets: Mapping[str, int], handle: Handle, between: Callable[[], None]) -> None:
+    def run(self, offsets: Mapping[str, int], handle: Handle, between: Callable[[], None], needed: Needed) -> None:
         """Hands batches to ``handle`` until it fails or ``stop`` is set; raises what ``handle`` raised.
 
         ``handle`` tells whether the batch made a cut: only cuts are paced. ``between`` is called all the while, a
-        few times a second, by the thread that waits.
+        few times a second, by the thread that waits. A batch that is not ``needed`` is not even read.
         """
         failure: list[BaseException] = []
         busy, ending = threading.Lock(), threading.Event()
@@ -59,7 +62,8 @@ class Stream:
                 if self.stop.is_set() or ending.is_set() or failure:
                     return
                 try:
-                    if handle(self._messages(batch), self._ends(number)):
+                    ends = self._ends(number)
+                    if needed(ends) and handle(self._messages(batch), ends):
                         self.stop.wait(self.pause.total_seconds())
                 except BaseException as error:  # Py4J would turn it into text; the waiting thread wants it whole
                     failure.append(error)

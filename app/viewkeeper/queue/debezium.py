@@ -61,6 +61,7 @@ class _Marker(NamedTuple):
 class _State(NamedTuple):
     open: list[Mark]
     told: int
+    furthest: int
     tokens: dict[str, int]
 
 
@@ -72,7 +73,8 @@ class DebeziumReader:
         self._tables = {name: CapturedTable(inlet, name) for name in inlet.used}
         self._open: dict[str, Transaction] = {}
         self._told = 0  # the furthest END that was handed over since the inlet was set
-        self._tokens: dict[str, int] = {}  # where the topic stood before each barrier
+        self._furthest = self._reached()  # the furthest LSN of anything that came, or was loaded
+        self._tokens: dict[str, int] = {}  # the furthest LSN before each barrier's transaction
 
     def take(self, message: Message, wrong: str | None = None) -> Whole | None:
         value, whole = message.value, None
@@ -101,6 +103,7 @@ class DebeziumReader:
         if marker is not None:
             self._close(marker.xid)
             self._inlet.set_aside = max(self._inlet.set_aside, marker.lsn)
+            self._furthest = max(self._furthest, marker.lsn)
 
     def column(self, values: Sequence[Any], column: Column) -> pa.Array:
         try:
@@ -109,16 +112,21 @@ class DebeziumReader:
             raise WrongType(error.reasons) from None
 
     def mark(self) -> _State:
-        return _State([t.mark() for t in self._open.values()], self._told, dict(self._tokens))
+        return _State([t.mark() for t in self._open.values()], self._told, self._furthest, dict(self._tokens))
 
     def go_back(self, mark: _State) -> None:
         self._open, self._told, self._tokens = brought_back(mark.open), mark.told, dict(mark.tokens)
+        self._furthest = mark.furthest
 
     def forget(self) -> None:
         self._open, self._told, self._tokens, self._inlet.held = {}, 0, {}, None
+        self._furthest = self._reached()
 
     def before_barrier(self, token: str) -> int | None:
         return self._tokens.get(token)
+
+    def _reached(self) -> int:
+        return max(self._inlet.last, self._inlet.load.until)
 
     # -- transactions
 
@@ -130,7 +138,7 @@ class DebeziumReader:
         (self._open.get(xid) or self._opened(xid, message)).began = True
 
     def _opened(self, xid: str, message: Message) -> Transaction:
-        transaction = self._open[xid] = Transaction(xid, message)
+        transaction = self._open[xid] = Transaction(xid, message, self._furthest)
         if self._inlet.held is None:
             self._inlet.held = message.offset
         return transaction
@@ -145,7 +153,6 @@ class DebeziumReader:
         if transaction.is_load:
             self._close(marker.xid)
             return None
-        before = max(inlet.last, inlet.load.until)
         new = self._is_new(marker)
         loaded = new and marker.lsn <= inlet.load.until and self._is_loaded(marker.xid)
         fault = transaction.fault(marker.events) or wrong
@@ -158,8 +165,10 @@ class DebeziumReader:
             self._open, inlet.held, inlet.last = {}, None, marker.lsn
         else:
             self._close(marker.xid)
+        if marker.lsn > self._furthest:
+            self._furthest = marker.lsn
         if transaction.tokens:
-            self._note(transaction.tokens, before)
+            self._note(transaction.tokens, transaction.before)
         if loaded or fault or not transaction.touches or marker.lsn <= self._told:
             return None
         self._told = marker.lsn
@@ -246,6 +255,8 @@ class DebeziumReader:
         except _MALFORMED as error:
             raise Unreadable(f"not an event of Debezium's ({type(error).__name__}: {error})") from None
         transaction = self._open.get(xid) or self._opened(xid, message)
+        if lsn > self._furthest:
+            self._furthest = lsn
         if not transaction.counts(order, lsn):
             return
         if order == 1:

@@ -18,6 +18,7 @@ class Transaction:
 
     xid: str
     first: Message  # its first message
+    before: int = 0  # the furthest LSN that came before it
     began: bool = False  # its beginning was seen: what is known of it starts with its first event
     loads: int = 0  # events of the connector's own snapshots
     touches: bool = False  # it did something to a captured table

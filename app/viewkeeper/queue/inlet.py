@@ -73,7 +73,10 @@ class Reader(Protocol):
         """Keeps nothing of what is incomplete: the inlet was moved."""
 
     def before_barrier(self, token: str) -> int | None:
-        """The order position that the topic, or the load, had reached when this token came out; None if it has not."""
+        """The furthest position of the source that came before this token's own transaction, or was loaded.
+
+        None if the token has not come out.
+        """
 
 
 class Inlet:

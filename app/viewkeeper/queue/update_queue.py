@@ -51,7 +51,10 @@ class UpdateQueue:
         return self.before_barrier(source, token) is not None
 
     def before_barrier(self, source: str, token: str) -> int | None:
-        """The order position that the topic, or the load, had reached when this token came out; None if it has not."""
+        """The furthest position of the source that came before this token's own transaction, or was loaded.
+
+        None if the token has not come out.
+        """
         topics = [inlet.topic for inlet in self.inlets.values() if inlet.source == source]
         return self._readers[topics[0]].before_barrier(token) if topics else None
 
@@ -70,6 +73,10 @@ class UpdateQueue:
             inlet = self.inlets.get(topic)
             if inlet is not None and not inlet.stopped:
                 inlet.offset = max(inlet.offset, end)
+
+    def lacks(self, ends: Mapping[str, int]) -> bool:
+        """Whether a message before these offsets was not received yet."""
+        return any(inlet.offset < ends.get(topic, 0) for topic, inlet in self.inlets.items())
 
     def receive(self, messages: pa.Table) -> Received:
         """Takes messages (topic, offset, value, timestamp), each topic's in offset order.

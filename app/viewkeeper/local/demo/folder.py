@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from viewkeeper.errors import UsageError
-from viewkeeper.local.demo.sample import SOURCES, configuration
 
 MARKER = ".viewkeeper-demo"
 
@@ -18,10 +17,6 @@ class DemoFolder:
     """The paths of one demo."""
 
     root: Path
-
-    @property
-    def databases(self) -> dict[str, Path]:
-        return {name: self.root / f"{name}.db" for name in SOURCES}
 
     @property
     def config(self) -> Path:
@@ -42,14 +37,22 @@ class DemoFolder:
             self.logs.mkdir(parents=True)
             (self.root / MARKER).write_text("Made by `viewkeeper demo`; the next demo replaces this folder.\n")
             # Where the broker and Spark put their logs is their own affair; here all logs are found in one place.
-            os.symlink("../broker/broker.log", self.logs / "broker.log")
-            os.symlink("../warehouse/logs/spark.log", self.logs / "spark.log")
+            self.link_log("broker", "broker/broker.log")
+            self.link_log("spark", "warehouse/logs/spark.log")
         except OSError as error:
             what = f"cannot be made ({error.strerror})"
             raise UsageError.at(str(self.root), what, "choose another folder with --dir") from None
 
-    def write_config(self, bootstrap: str) -> None:
-        self.config.write_text(configuration(bootstrap), encoding="utf-8")
+    def link_log(self, name: str, file: str) -> None:
+        """Makes a log file of a part, which need not be there yet, one of the demo's logs."""
+        os.symlink(f"../{file}", self.logs / f"{name}.log")
+
+    def write_config(self, text: str) -> None:
+        """For our eyes only: it may hold a password."""
+        with os.fdopen(
+            os.open(self.config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+        ) as file:
+            file.write(text)
 
     def _make_room(self) -> None:
         if not os.path.lexists(self.root):

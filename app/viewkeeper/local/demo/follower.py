@@ -16,6 +16,7 @@ import orjson
 from confluent_kafka import Consumer, TopicPartition
 
 from viewkeeper.algebra.bag import COUNT
+from viewkeeper.messages import Reached
 from viewkeeper.warehouse.reader import WarehouseReader
 
 Row = dict[str, Any]
@@ -67,7 +68,7 @@ class FollowedView:
                 del self.bag[values]
             self.rows += count
         self.cut = content["sealed"]
-        positions = {source: int(position) for source, position in content["positions"].items()}
+        positions = {source: Reached.parse(position).last for source, position in content["positions"].items()}
         return Sealed(self.name, self.cut, content["last_update"], positions, changes, at)
 
 

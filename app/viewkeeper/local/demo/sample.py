@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 SOURCES = ("shop", "crm", "stock")
 SHOWN_VIEW = "order_overview"
@@ -52,33 +50,37 @@ _LAST = ("Adler", "Bauer", "Costa", "Dupont", "Eriksen", "Ferrari", "Horvat", "J
 _MADE_OF = ("Oak", "Steel", "Linen", "Copper", "Glass", "Paper", "Cork", "Wool")
 _THING = ("kettle", "lamp", "chair", "notebook", "basket", "clock", "mirror", "bowl", "scarf", "box", "brush")
 
-_TABLES = {
-    "shop": """
-        PRAGMA journal_mode = wal;
-        CREATE TABLE orders (id INTEGER PRIMARY KEY, customer_id INTEGER NOT NULL, status TEXT NOT NULL);
-        CREATE TABLE order_lines (
-            order_id INTEGER NOT NULL REFERENCES orders (id) ON DELETE CASCADE, line INTEGER NOT NULL,
-            product_id INTEGER NOT NULL, quantity INTEGER NOT NULL, PRIMARY KEY (order_id, line));
-        CREATE INDEX orders_of_customer ON orders (customer_id);
-        CREATE INDEX lines_of_product ON order_lines (product_id);
-    """,
-    "crm": """
-        PRAGMA journal_mode = wal;
-        CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT NOT NULL, city TEXT);
-    """,
-    "stock": "CREATE TABLE products (id INTEGER PRIMARY KEY, title TEXT NOT NULL, cents INTEGER NOT NULL);",
+COLUMNS = {
+    "shop": {
+        "orders": "id INTEGER PRIMARY KEY, customer_id INTEGER NOT NULL, status TEXT NOT NULL",
+        "order_lines": (
+            "order_id INTEGER NOT NULL REFERENCES orders (id) ON DELETE CASCADE, line INTEGER NOT NULL, "
+            "product_id INTEGER NOT NULL, quantity INTEGER NOT NULL, PRIMARY KEY (order_id, line)"
+        ),
+    },
+    "crm": {"customers": "id INTEGER PRIMARY KEY, name TEXT NOT NULL, city TEXT"},
+    "stock": {"products": "id INTEGER PRIMARY KEY, title TEXT NOT NULL, cents INTEGER NOT NULL"},
 }
+"""By source and table; SQLite and PostgreSQL read it alike."""
+
+INDEXES = {
+    "shop": {"orders_of_customer": ("orders", "customer_id"), "lines_of_product": ("order_lines", "product_id")},
+    "crm": {},
+    "stock": {},
+}
+"""By source: its indexes, each with its table and column."""
+
+Tables = Mapping[str, Sequence[Sequence[Any]]]
+"""By table its rows."""
 
 _CONFIGURATION = """\
-# The configuration of `make demo`; its three databases and its broker are made by the demo itself.
+# The configuration of `make {target}`; its three databases and its broker are made by the demo itself.
 kafka:
   bootstrap: "{bootstrap}"
 warehouse: {folder}/warehouse
 
 sources:
-  shop: {{kind: sqlite, path: {folder}/shop.db}}
-  crm: {{kind: sqlite, path: {folder}/crm.db}}
-  stock: {{kind: sqlite, path: {folder}/stock.db}}
+{sources}
 
 views:
   order_overview:
@@ -97,9 +99,10 @@ views:
 """
 
 
-def configuration(bootstrap: str, folder: str = ".") -> str:
+def configuration(bootstrap: str, sections: Mapping[str, str], target: str = "demo", folder: str = ".") -> str:
     """The text of the demo's configuration file; ``folder`` is the demo's, as seen from the file's."""
-    return _CONFIGURATION.format(bootstrap=bootstrap, folder=folder)
+    sources = "\n".join(f"  {name}: {section}" for name, section in sections.items())
+    return _CONFIGURATION.format(bootstrap=bootstrap, folder=folder, target=target, sources=sources)
 
 
 def person(random: random.Random) -> str:
@@ -115,35 +118,27 @@ def hot(random: random.Random, among: int) -> int:
     return random.randint(1, HOT if random.random() < 0.5 else among)
 
 
-def create_databases(paths: Mapping[str, Path], seed: int = 1) -> dict[str, int]:
-    """Creates the databases and fills them; gives the number of rows in each."""
-    chance = random.Random(seed)
-    rows = {}
-    for name, path in paths.items():
-        with closing(sqlite3.connect(path)) as db:
-            db.executescript(_TABLES[name])
-            with db:
-                _FILL[name](db, chance)
-            rows[name] = db.total_changes
-    return rows
+def sample(chance: random.Random) -> dict[str, Tables]:
+    """What the databases hold at first, by source."""
+    return {name: _FILL[name](chance) for name in SOURCES}
 
 
-def _fill_shop(db: sqlite3.Connection, chance: random.Random) -> None:
+def _shop(chance: random.Random) -> Tables:
     orders = [(i, hot(chance, CUSTOMERS), chance.choice(STATUSES)) for i in range(1, ORDERS + 1)]
-    db.executemany("INSERT INTO orders VALUES (?, ?, ?)", orders)
-    for order, _, _ in orders:
-        lines = [(order, n, hot(chance, PRODUCTS), chance.randint(1, 9)) for n in range(1, chance.randint(2, 4))]
-        db.executemany("INSERT INTO order_lines VALUES (?, ?, ?, ?)", lines)
+    lines = [
+        (order, n, hot(chance, PRODUCTS), chance.randint(1, 9))
+        for order, _, _ in orders
+        for n in range(1, chance.randint(2, 4))
+    ]
+    return {"orders": orders, "order_lines": lines}
 
 
-def _fill_crm(db: sqlite3.Connection, chance: random.Random) -> None:
-    rows = [(i, person(chance), chance.choice(CITIES)) for i in range(1, CUSTOMERS + 1)]
-    db.executemany("INSERT INTO customers VALUES (?, ?, ?)", rows)
+def _crm(chance: random.Random) -> Tables:
+    return {"customers": [(i, person(chance), chance.choice(CITIES)) for i in range(1, CUSTOMERS + 1)]}
 
 
-def _fill_stock(db: sqlite3.Connection, chance: random.Random) -> None:
-    rows = [(i, thing(chance), chance.randint(200, 9_900)) for i in range(1, PRODUCTS + 1)]
-    db.executemany("INSERT INTO products VALUES (?, ?, ?)", rows)
+def _stock(chance: random.Random) -> Tables:
+    return {"products": [(i, thing(chance), chance.randint(200, 9_900)) for i in range(1, PRODUCTS + 1)]}
 
 
-_FILL = {"shop": _fill_shop, "crm": _fill_crm, "stock": _fill_stock}
+_FILL = {"shop": _shop, "crm": _crm, "stock": _stock}

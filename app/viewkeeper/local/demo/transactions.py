@@ -7,13 +7,13 @@ hands, cascades, rows replaced without a DELETE, rows that go and come back. Non
 from __future__ import annotations
 
 import random
-import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from viewkeeper.local.demo.sample import CITIES, CUSTOMERS, HOT, ORDERS, PRODUCTS, hot, person, thing
+from viewkeeper.local.demo.world import Session
 
-Body = Callable[[sqlite3.Connection, random.Random], str | None]
+Body = Callable[[Session, random.Random], str | None]
 
 
 def price(cents: int) -> str:
@@ -23,9 +23,9 @@ def price(cents: int) -> str:
 # ---- shop: orders and their lines
 
 
-def place_order(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def place_order(db: Session, chance: random.Random) -> str | None:
     customer = hot(chance, CUSTOMERS)
-    order = db.execute("INSERT INTO orders (customer_id, status) VALUES (?, 'new')", (customer,)).lastrowid
+    order = _one(db, "INSERT INTO orders (customer_id, status) VALUES (?, 'new') RETURNING id", customer)
     lines = chance.randint(1, 3)
     for line in range(1, lines + 1):
         values = (order, line, hot(chance, PRODUCTS), chance.randint(1, 9))
@@ -33,26 +33,27 @@ def place_order(db: sqlite3.Connection, chance: random.Random) -> str | None:
     return f"order {order} of customer {customer}, {lines} line{'s' * (lines > 1)}"
 
 
-def change_quantities(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def change_quantities(db: Session, chance: random.Random) -> str | None:
     order = _some_order(db, chance)
     changed = db.execute("UPDATE order_lines SET quantity = quantity % 9 + 1 WHERE order_id = ?", (order,)).rowcount
     return f"order {order}: {changed} {'quantity' if changed == 1 else 'quantities'} changed" if changed else None
 
 
-def replace_line(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def replace_line(db: Session, chance: random.Random) -> str | None:
     order = _some_order(db, chance)
     product = hot(chance, PRODUCTS)
-    db.execute("INSERT OR REPLACE INTO order_lines VALUES (?, 1, ?, ?)", (order, product, chance.randint(1, 9)))
-    return f"order {order}: line 1 is now product {product} (INSERT OR REPLACE)"
+    row = {"order_id": order, "line": 1, "product_id": product, "quantity": chance.randint(1, 9)}
+    db.replace("order_lines", row, ("order_id", "line"))
+    return f"order {order}: line 1 is now product {product} ({db.replacing})"
 
 
-def hand_over(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def hand_over(db: Session, chance: random.Random) -> str | None:
     order, customer = _some_order(db, chance), hot(chance, CUSTOMERS)
     db.execute("UPDATE orders SET customer_id = ? WHERE id = ?", (customer, order))
     return f"order {order} handed over to customer {customer}"
 
 
-def cancel_or_revive(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def cancel_or_revive(db: Session, chance: random.Random) -> str | None:
     order = _some_order(db, chance)
     status = _one(db, "SELECT status FROM orders WHERE id = ?", order)
     new = "paid" if status == "cancelled" else "cancelled"
@@ -60,13 +61,13 @@ def cancel_or_revive(db: sqlite3.Connection, chance: random.Random) -> str | Non
     return f"order {order}: {status} → {new}"
 
 
-def delete_order(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def delete_order(db: Session, chance: random.Random) -> str | None:
     order = _some_order(db, chance)
     db.execute("DELETE FROM orders WHERE id = ?", (order,))
     return f"order {order} deleted, its lines with it (cascade)"
 
 
-def merge_orders(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def merge_orders(db: Session, chance: random.Random) -> str | None:
     """Two orders become one: lines move, one order goes, the other changes; three statements, one transaction."""
     one, other = _some_order(db, chance), _some_order(db, chance)
     if one == other:
@@ -81,20 +82,20 @@ def merge_orders(db: sqlite3.Connection, chance: random.Random) -> str | None:
 # ---- crm: customers
 
 
-def move_customer(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def move_customer(db: Session, chance: random.Random) -> str | None:
     customer, city = hot(chance, CUSTOMERS), chance.choice(CITIES)
     db.execute("UPDATE customers SET city = ? WHERE id = ?", (city, customer))
     name = _one(db, "SELECT name FROM customers WHERE id = ?", customer)
     return f"{name} moves to {city}" if name else None
 
 
-def rename_customer(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def rename_customer(db: Session, chance: random.Random) -> str | None:
     customer, name, city = hot(chance, CUSTOMERS), person(chance), chance.choice(CITIES)
-    db.execute("INSERT OR REPLACE INTO customers VALUES (?, ?, ?)", (customer, name, city))
-    return f"customer {customer} is now {name}, {city} (INSERT OR REPLACE)"
+    db.replace("customers", {"id": customer, "name": name, "city": city}, ("id",))
+    return f"customer {customer} is now {name}, {city} ({db.replacing})"
 
 
-def forget_or_return(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def forget_or_return(db: Session, chance: random.Random) -> str | None:
     customer = chance.randint(HOT + 1, CUSTOMERS)
     if db.execute("DELETE FROM customers WHERE id = ?", (customer,)).rowcount:
         return f"customer {customer} deleted: their orders leave the views"
@@ -105,7 +106,7 @@ def forget_or_return(db: sqlite3.Connection, chance: random.Random) -> str | Non
 # ---- stock: products
 
 
-def change_price(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def change_price(db: Session, chance: random.Random) -> str | None:
     product = hot(chance, PRODUCTS)
     before = _one(db, "SELECT cents FROM products WHERE id = ?", product)
     if before is None:
@@ -115,20 +116,20 @@ def change_price(db: sqlite3.Connection, chance: random.Random) -> str | None:
     return f"product {product}: {price(before)} → {price(after)}"
 
 
-def sale(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def sale(db: Session, chance: random.Random) -> str | None:
     first = chance.randint(HOT + 1, PRODUCTS)
     scope = (first, first + 3)
     changed = db.execute("UPDATE products SET cents = cents * 9 / 10 + 10 WHERE id BETWEEN ? AND ?", scope).rowcount
-    return f"sale: {changed} products from {first} on, a tenth off"
+    return f"sale: {changed} products from {first} on, a tenth off" if changed else None
 
 
-def replace_product(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def replace_product(db: Session, chance: random.Random) -> str | None:
     product, title = hot(chance, PRODUCTS), thing(chance)
-    db.execute("INSERT OR REPLACE INTO products VALUES (?, ?, ?)", (product, title, chance.randint(200, 9_900)))
-    return f"product {product} is now {title} (INSERT OR REPLACE)"
+    db.replace("products", {"id": product, "title": title, "cents": chance.randint(200, 9_900)}, ("id",))
+    return f"product {product} is now {title} ({db.replacing})"
 
 
-def drop_or_restock(db: sqlite3.Connection, chance: random.Random) -> str | None:
+def drop_or_restock(db: Session, chance: random.Random) -> str | None:
     product = chance.randint(HOT + 1, PRODUCTS)
     if db.execute("DELETE FROM products WHERE id = ?", (product,)).rowcount:
         return f"product {product} deleted: its lines leave the view"
@@ -152,7 +153,7 @@ BODIES: dict[str, Sequence[tuple[Body, int]]] = {
 """Per source, what may happen and how often relative to the rest."""
 
 
-def _some_order(db: sqlite3.Connection, chance: random.Random) -> int:
+def _some_order(db: Session, chance: random.Random) -> int:
     """An existing order: a late one of a hot customer every second time, else any. There is always one."""
     if chance.random() < 0.5:
         query = "SELECT id FROM orders WHERE customer_id = ? ORDER BY id DESC LIMIT 12"
@@ -161,6 +162,6 @@ def _some_order(db: sqlite3.Connection, chance: random.Random) -> int:
     return int(_one(db, "SELECT id FROM orders WHERE id >= ? ORDER BY id LIMIT 1", chance.randint(1, ORDERS // 2)))
 
 
-def _one(db: sqlite3.Connection, query: str, *values: Any) -> Any:
+def _one(db: Session, query: str, *values: Any) -> Any:
     row = db.execute(query, values).fetchone()
     return None if row is None else row[0]

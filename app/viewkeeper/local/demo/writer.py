@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 from viewkeeper.local.demo.transactions import BODIES
-from viewkeeper.managers.sources.sqlite_log import last_id
+from viewkeeper.local.demo.world import Session, World
 
 PAUSE = {"shop": 0.05, "crm": 0.12, "stock": 0.12}
 """Mean seconds between two transactions of one thread."""
 
 THREADS = ("shop", "shop", "crm", "stock")
 ROLLED_BACK = 0.04
-BUSY_SECONDS = 10.0
+STOP_SECONDS = 10.0
 REMEMBERED = 8
 
 
@@ -37,8 +33,8 @@ class Written:
 class Writer:
     """Writes until it is stopped. Its numbers are exact for whoever asks after ``stop``, and nearly so before."""
 
-    def __init__(self, databases: Mapping[str, Path], seed: int = 7):
-        self.databases = databases
+    def __init__(self, world: World, seed: int = 7):
+        self.world = world
         self.transactions: Counter[str] = Counter()
         self.rolled_back = 0
         self._recent: deque[Written] = deque(maxlen=REMEMBERED)
@@ -61,11 +57,11 @@ class Writer:
         """Ends after the transactions in hand."""
         self._stop.set()
         for thread in self._threads:
-            thread.join(BUSY_SECONDS)
+            thread.join(STOP_SECONDS)
 
     def write_one(self, source: str) -> Written:
         """Commits one transaction, in this thread."""
-        with closing(self._connect(source)) as db:
+        with self.world.session(source) as db:
             chance = random.Random(self._seed)
             while (written := self._transaction(db, source, chance)) is None:
                 pass
@@ -85,38 +81,33 @@ class Writer:
 
     def _run(self, source: str, chance: random.Random) -> None:
         try:
-            with closing(self._connect(source)) as db:
+            with self.world.session(source) as db:
                 while not self._stop.wait(chance.expovariate(1 / PAUSE[source])):
                     self._transaction(db, source, chance)
         except Exception as error:  # for the main thread, which asks for it
             self.failure = error
 
-    def _connect(self, source: str) -> sqlite3.Connection:
-        db = sqlite3.connect(self.databases[source], timeout=BUSY_SECONDS, isolation_level=None)
-        db.execute("PRAGMA foreign_keys = on")
-        return db
-
-    def _transaction(self, db: sqlite3.Connection, source: str, chance: random.Random) -> Written | None:
+    def _transaction(self, db: Session, source: str, chance: random.Random) -> Written | None:
         """One transaction; now and then one that changes its mind and must leave no trace."""
         bodies = BODIES[source]
         (body,) = chance.choices([b for b, _ in bodies], [weight for _, weight in bodies])
         try:
-            db.execute("BEGIN IMMEDIATE")
+            db.begin()
             words = body(db, chance)
             if words is None or chance.random() < ROLLED_BACK:
                 with self._lock:
                     self.rolled_back += words is not None
                 return None
-            position = last_id(db)
-            db.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            committed = db.commit()
+            if committed is None:
+                return None
+        except Exception as error:
+            if not db.gives_way(error):
                 raise
-            return None  # whoever holds the lock so long must be let through
+            return None
         finally:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-        written = Written(source, words, position, time.time())
+            db.rollback()
+        written = Written(source, words, committed.position, committed.at)
         with self._lock:
             self.transactions[source] += 1
             self._recent.append(written)

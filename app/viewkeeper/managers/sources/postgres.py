@@ -22,7 +22,7 @@ import pyarrow as pa
 from viewkeeper.algebra.bag import COUNT
 from viewkeeper.algebra.types import Column, Kind, Relation
 from viewkeeper.config import PostgresConfig
-from viewkeeper.errors import SourceError
+from viewkeeper.errors import SourceError, SourceUnreachable
 from viewkeeper.managers.sources.postgres_budget import Budget
 from viewkeeper.managers.sources.postgres_catalog import PgTable, read_tables
 from viewkeeper.managers.sources.postgres_formats import refuse_formats
@@ -46,14 +46,16 @@ PREFIX = "viewkeeper"
 
 _KEYS_AT_ONCE = 50_000
 _FREEZING = "SELECT pg_current_snapshot()::text, pg_export_snapshot(), (pg_current_wal_insert_lsn() - '0/0')::int8"
+_QUIET = "SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock')"
+"""Every transaction that writes holds a lock on its own number until it can be seen, a prepared one too."""
 
 
 @dataclass(frozen=True)
 class PostgresSnapshot:
     """An exported snapshot: ``id`` imports it, ``contains`` says what it includes, the log ended at ``lsn`` after it.
 
-    ``tables`` and ``slot`` are what they were just before. Of ``forgiven`` relations, rows that do not fit their
-    types are left out without a word.
+    ``tables`` and ``slot`` are what they were just before; ``quiet``, then no transaction ran that has written. Of
+    ``forgiven`` relations, rows that do not fit their types are left out without a word.
     """
 
     id: str
@@ -61,6 +63,7 @@ class PostgresSnapshot:
     lsn: int
     tables: Mapping[str, TableState]
     slot: SlotState | None
+    quiet: bool
     forgiven: frozenset[str] = frozenset()
 
 
@@ -94,16 +97,24 @@ class PostgresSource:
         self._access = Access(self.place, section.url, section.schema_name, milliseconds)
         self._watched: Watched = {}
         self._known: dict[str, TableState] = {}
+        self._history: dict[str, str] = {}  # as of the last snapshot
         self._forgiven: frozenset[str] = frozenset()
         self._driver = True
         self._process: _Process | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"name": self.name, "section": self.section}
+        """What a worker needs: the tables too, or each would want a second connection to look them up."""
+        known = self._here()
+        with known.lock:
+            return {"name": self.name, "section": self.section, "tables": dict(known.tables), "utf8": known.utf8}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        self.__init__(state["name"], state["section"])  # type: ignore[misc]
         self._driver = False
+        process = self._here()
+        with process.lock:
+            process.tables |= state["tables"]
+            process.utf8 = state["utf8"]
 
     def __repr__(self) -> str:
         return f"PostgresSource({self.name!r})"
@@ -130,9 +141,14 @@ class PostgresSource:
         self._known = {}
 
     def identity(self) -> dict[str, str]:
-        """What tells this database, in this history of it, from another."""
+        """What tells this database, in this history of it, from another.
+
+        A message behind it flushes the log: a crash would otherwise take transaction ids back that left no trace in it.
+        """
         with self._controlling() as control:
-            return self._state(control).identity()
+            state = self._state(control)
+            self._emit(control)
+        return state.identity()
 
     def require_identity(self, known: Mapping[str, str]) -> None:
         """Raises SourceError if this is not the database, or not the history, that was known."""
@@ -175,10 +191,14 @@ class PostgresSource:
         """
         with self._controlling() as control:
             state = self._state(control)
+            quiet = delivered is None and bool(control.row(_QUIET)[0])
+        state.require(self.place, self._history)
         state.require_tables(self.place, self._known)
-        self._known = self._known or dict(state.tables)
+        self._known, self._history = self._known or dict(state.tables), state.history()
         if delivered is not None:
             state.require_reached(self.place, Reached.parse(delivered).last)
+        for name, table in state.tables.items():
+            self._table(name, table)
         reader = self._idle_reader()
         with self._discarding(reader):
             reader.begin()
@@ -187,14 +207,17 @@ class PostgresSource:
         with process.lock:
             process.frozen[id] = (reader, threading.get_ident())
         forgiven = frozenset[str]() if hold else self._forgiven
-        return PostgresSnapshot(id, PgSnapshot.parse(contains), lsn, state.tables, state.slot, forgiven)
+        return PostgresSnapshot(id, PgSnapshot.parse(contains), lsn, state.tables, state.slot, quiet, forgiven)
 
     def contains(self, snapshot: PostgresSnapshot) -> PgSnapshot:
         return snapshot.contains
 
     def shows_all(self, snapshot: PostgresSnapshot) -> bool:
-        """A transaction that is logged and not shown counts as running."""
-        return not snapshot.contains.running
+        """A transaction that is logged and not shown still runs.
+
+        The snapshot itself does not tell: one that none has outrun yet is not in it, neither as over nor as running.
+        """
+        return snapshot.quiet
 
     def position(self, snapshot: PostgresSnapshot) -> str:
         return str(Reached(0, snapshot.lsn, str(snapshot.contains)))
@@ -381,7 +404,16 @@ class PostgresSource:
             guests = self._here().guests
             if guests.get(threading.get_ident()) is connection:
                 del guests[threading.get_ident()]
+            if isinstance(error, SourceUnreachable):
+                self._close_idle()  # a server that is gone for one is gone for all
             raise
+
+    def _close_idle(self) -> None:
+        process = self._here()
+        with process.lock:
+            idle, process.idle = process.idle, []
+        for reader in idle:
+            reader.close()
 
     def _state(self, control: Control) -> ServerState:
         return ServerState.read(control, self.section.schema_name, self.section.slot, self._watched)

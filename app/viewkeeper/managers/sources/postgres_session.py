@@ -95,7 +95,8 @@ class Access:
         if state == "42501":
             return SourceError.at(self.place, text, self._grant(text, relation))
         if state in ("42P01", "42703", "3F000"):
-            return SourceError.at(self.place, f"{text}: it was altered", f"undo that, or {RELOAD}")
+            of = f"table {relation}: " if relation else ""
+            return SourceError.at(self.place, f"{of}{text}: it was altered", f"undo that, or {RELOAD}")
         if state in _NO_SNAPSHOT and "snapshot" in text:
             return SourceUnreachable.at(self.place, "the snapshot is gone that was to be read")
         passing = state[:2] in _PASSING_CLASSES or state in _PASSING if state else not _REFUSED.search(text)

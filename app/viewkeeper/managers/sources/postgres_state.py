@@ -117,8 +117,11 @@ class ServerState:
     def identity(self) -> dict[str, str]:
         """What tells this database, in this history of it, from another."""
         tables = {f"table {name}": orjson.dumps(asdict(state)).decode() for name, state in self.tables.items()}
-        own = {"system": self.system, "database": self.database, "timeline": self.timeline, "xid": str(self.xid)}
-        return {**own, **tables}
+        return {**self.history(), "xid": str(self.xid), **tables}
+
+    def history(self) -> dict[str, str]:
+        """The part of it that stays as it is as long as it is the same history."""
+        return {"system": self.system, "database": self.database, "timeline": self.timeline}
 
     def require(self, place: str, known: Mapping[str, str]) -> None:
         """Raises SourceError if this is not the database, or not the history, that was known."""

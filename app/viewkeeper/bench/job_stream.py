@@ -1,0 +1,146 @@
+"""The job's stream in the benchmark: in a thread of its own, with a gate before the keeper, each batch timed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from viewkeeper.job.keeper import Keeper
+
+_POLL = 0.02
+
+
+@dataclass(frozen=True)
+class Drained:
+    """A backlog that was handled: seconds in all (Spark's triggers), and seconds by step."""
+
+    seconds: float
+    steps: dict[str, float]
+    batches: int
+
+
+@dataclass(frozen=True)
+class Handled:
+    """A batch: seconds that the keeper took, in all and by step; and whether it made a cut."""
+
+    seconds: float
+    steps: dict[str, float]
+    cut: bool
+
+
+class KeptStream:
+    """The job's stream in a thread of its own, with a gate before the keeper.
+
+    While a batch waits at the gate, a backlog can gather; the trigger after it takes the backlog whole, as it would
+    after a pause of the job, but by a stream that has been running.
+    """
+
+    def __init__(self, keeper: Keeper, stream: Callable[[threading.Event], Any], spark: Any):
+        self._keeper = keeper
+        self._spark = spark
+        self._stop, self._open, self._waiting = threading.Event(), threading.Event(), threading.Event()
+        self._open.set()
+        self._handled: list[Handled] = []
+        self._durations: dict[int, dict[str, int]] = {}  # by batch: Spark's own milliseconds, step by step
+        self._unread: dict[int, dict[str, int]] = {}  # the same, of batches that nobody wanted to read
+        self._ends: dict[str, int] = {}  # per topic what Spark's batches reached to
+        self._failure: list[BaseException] = []
+        offsets = {inlet.topic: inlet.offset for inlet in keeper.queue.inlets.values()}
+        self._thread = threading.Thread(target=self._run, args=(stream(self._stop), offsets))
+        self._thread.start()
+
+    def hold(self) -> None:
+        self._open.clear()
+
+    def await_held(self) -> None:
+        self._until(self._waiting.is_set)
+
+    def drain(self, targets: Mapping[str, str]) -> Drained:
+        """Opens the gate; what was held counts for nothing, the batches after it for all."""
+        first = len(self._handled) + 1
+        self._open.set()
+        self._until(lambda: not self._keeper.behind(targets) and first < len(self._handled) == len(self._durations))
+        return _drained(list(self._durations.values())[first:], self._handled[first:])
+
+    def catch_up(self, targets: Mapping[str, str]) -> tuple[Drained, float]:
+        """Waits until the positions are in a cut and the stream has read what was drained ahead of it.
+
+        Gives the time from the first batch to the last cut; and the seconds after it.
+        """
+        inlets = self._keeper.queue.inlets.values()
+        self._until(
+            lambda: (
+                not self._keeper.behind(targets)
+                and 0 < len(self._handled) == len(self._durations)
+                and all(self._ends.get(inlet.topic, 0) >= inlet.offset for inlet in inlets)
+            )
+        )
+        durations = list(self._durations.values())
+        count = max(i for i, batch in enumerate(self._handled) if batch.cut) + 1
+        later = [*durations[count:], *self._unread.values()]
+        drained = _drained(durations[:count], self._handled[:count])
+        return drained, sum(d["triggerExecution"] for d in later) / 1e3
+
+    def close(self) -> None:
+        self._open.set()
+        self._stop.set()
+        self._thread.join()
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            if self._failure:
+                raise self._failure[0]
+            time.sleep(_POLL)
+
+    def _run(self, stream: Any, offsets: Mapping[str, int]) -> None:
+        try:
+            stream.run(offsets, self._handle, self._note_progress, self._keeper.queue.lacks)
+        except BaseException as error:
+            self._failure.append(error)
+
+    def _handle(self, messages: pa.Table, ends: Mapping[str, int]) -> bool:
+        if not self._open.is_set():
+            self._waiting.set()
+            self._open.wait()
+            self._waiting.clear()
+        self._keeper.times.seconds.clear()
+        begin = time.perf_counter()
+        cut = self._keeper.maintain(messages, ends)
+        self._handled.append(Handled(time.perf_counter() - begin, dict(self._keeper.times.seconds), cut))
+        return cut
+
+    def _note_progress(self) -> None:
+        if not self._keeper.busy.locked():
+            for query in self._spark.streams.active:
+                for progress in query.recentProgress:
+                    self._note(progress)
+
+    def _note(self, progress: Any) -> None:
+        durations = progress["durationMs"]
+        if progress["numInputRows"]:
+            self._durations[progress["batchId"]] = durations
+        elif "addBatch" in durations:
+            self._unread[progress["batchId"]] = durations
+        for ends in (source["endOffset"] for source in progress["sources"]):
+            reached = json.loads(ends) if isinstance(ends, str) else ends
+            self._ends |= {topic: partitions["0"] for topic, partitions in (reached or {}).items()}
+
+
+def _drained(durations: list[dict[str, int]], handled: list[Handled]) -> Drained:
+    """Spark's triggers hold everything; what the keeper did not use of them is Spark's own.
+
+    A fold that happened to be due is left out: it comes once a minute, and has a bar of its own.
+    """
+    whole = sum(d["triggerExecution"] for d in durations) / 1e3
+    batches = sum(d["addBatch"] for d in durations) / 1e3
+    names = dict.fromkeys(name for batch in handled for name in batch.steps)
+    steps = {name: sum(batch.steps.get(name, 0.0) for batch in handled) for name in names}
+    own = {"spark: plan, log": whole - batches, "spark: read": batches - sum(batch.seconds for batch in handled)}
+    folding = steps.pop("fold", 0.0)
+    return Drained(whole - folding, {**own, **steps}, len(durations))

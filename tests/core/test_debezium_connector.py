@@ -1,0 +1,104 @@
+"""Debezium's configuration: what a libpq URL means to a Java driver, and what of it may be shown."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from viewkeeper.capture.connect_rest import root_cause
+from viewkeeper.capture.debezium_connector import Login, connector, variable_of
+from viewkeeper.config import KafkaConfig, PostgresConfig
+from viewkeeper.errors import ConfigError
+
+
+def section(url: str = "postgresql://clerk@db/shop") -> PostgresConfig:
+    given = {"kind": "postgres", "url": url, "slot": "s", "publication": "p", "topic": "shop.updates", "schema": "a b"}
+    return PostgresConfig.model_validate(given)
+
+
+def test_a_url_is_decoded_as_libpq_decodes_it() -> None:
+    login = Login.parse(
+        "url", "postgresql://cl%40rk:p%3A%2F%25w@[::1]:5433/sh%20op?sslmode=verify-full&sslrootcert=/ca"
+    )
+    assert (login.user, login.password, login.host, login.port, login.database) == (
+        "cl@rk", "p:/%w", "::1", "5433", "sh op",
+    )  # fmt: skip
+    assert login.tls == {"database.sslmode": "verify-full", "database.sslrootcert": "/ca"}
+    assert "p:/%w" not in repr(login)
+
+
+def test_what_a_url_leaves_out_is_what_libpq_takes() -> None:
+    login = Login.parse("url", "postgresql://clerk@/?hostaddr=10.0.0.1")
+    assert (login.host, login.port, login.database, login.password) == ("10.0.0.1", "5432", "clerk", "")
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("postgresql://clerk@one,two/shop", "several hosts"),
+        ("postgresql://clerk@/shop?host=/var/run/postgresql", "names a socket"),
+        ("postgresql://db/shop", "names no user"),
+        ("postgresql://clerk@db/shop?service=mine", "names a service"),
+        ("postgresql://clerk@db/shop?sslrootcert=system", "sslrootcert=system"),
+        ("postgresql://clerk:s3cr3t%zz@db/shop", "cannot be read"),
+    ],
+)
+def test_what_a_java_driver_cannot_do_is_refused_by_name(url: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=what) as refused:
+        Login.parse("conf.yaml: sources.shop.url", url)
+    assert "s3cr3t" not in str(refused.value)
+
+
+@pytest.mark.parametrize("relation", ["orders", "a.b", "Order, Lines", "x$y", "ü", r"back\slash", "a]|b"])
+def test_a_table_is_named_so_that_only_it_fits(relation: str) -> None:
+    made = connector("shop", section(), "shop.updates", [relation], Login.parse("url", section().url), "")
+    (pattern,) = made.config["table.include.list"].split(",")
+    as_python = re.sub(r"\\x\{([0-9a-f]+)\}", lambda m: re.escape(chr(int(m[1], 16))), pattern)
+    assert re.fullmatch(as_python, f"a b.{relation}")
+    assert not re.fullmatch(as_python, f"a b.{relation}2") and not re.fullmatch(as_python, f"a bx{relation}")
+
+
+def test_all_goes_into_the_one_topic_and_nothing_but_an_end_moves_the_slot() -> None:
+    config = connector("shop", section(), "shop.updates", ["t"], Login.parse("url", section().url), "").config
+    assert config["transforms.one.replacement"] == "shop.updates"
+    assert (config["heartbeat.interval.ms"], config["lsn.flush.mode"]) == ("0", "connector")
+    assert config["value.converter.replace.null.with.default"] == "false"
+    assert "database.password" not in config
+
+
+@pytest.mark.parametrize(
+    ("written", "value", "password", "variable"),
+    [
+        ("postgresql://clerk:${PW}@db/shop", "plain", "plain", "PW"),
+        ("postgresql://db/shop?user=clerk&password=${PW}", "plain", "plain", "PW"),
+        ("postgresql://clerk:${PW}@db/shop", "esc%21", "esc!", None),
+        ("postgresql://clerk:x${PW}@db/shop", "plain", "xplain", None),
+        ("${URL}", "plain", "plain", None),
+        ("postgresql://clerk:plain@db/shop", "plain", "plain", None),
+    ],
+)
+def test_a_variable_stands_for_a_password_only_if_it_is_exactly_that(
+    written: str, value: str, password: str, variable: str | None
+) -> None:
+    assert variable_of(written, password, {"PW": value}) == variable
+
+
+def test_a_java_trace_is_told_by_its_innermost_cause() -> None:
+    trace = (
+        "org.apache.kafka.connect.errors.ConnectException: An exception occurred\n\tat io.debezium.X.y(X.java:1)\n"
+        "Caused by: io.debezium.DebeziumException: java.lang.X\n\tat a.b(C.java:2)\n"
+        'Caused by: org.postgresql.util.PSQLException: FATAL: password authentication failed for user "x"\n\t... 3\n'
+    )
+    assert root_cause(trace) == 'FATAL: password authentication failed for user "x"'
+    assert root_cause("plain words\nmore") == "plain words"
+    assert root_cause("") == ""
+
+
+def test_kafka_options_reach_a_java_client_under_its_names() -> None:
+    options = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "ssl.ca.location": "/ca.pem"}
+    kafka = KafkaConfig(bootstrap="b:9092", options={**options, "sasl.username": "u", "sasl.password": 'p"w'})
+    java = kafka.java()
+    assert java["bootstrap.servers"] == "b:9092" and java["ssl.truststore.location"] == "/ca.pem"
+    assert 'password="p\\"w"' in java["sasl.jaas.config"] and "sasl.password" not in java
+    assert kafka.spark() == {f"kafka.{key}": value for key, value in java.items()}
