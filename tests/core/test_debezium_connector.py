@@ -12,8 +12,8 @@ from viewkeeper.config import KafkaConfig, PostgresConfig
 from viewkeeper.errors import ConfigError
 
 
-def section(url: str = "postgresql://clerk@db/shop") -> PostgresConfig:
-    given = {"kind": "postgres", "url": url, "slot": "s", "publication": "p", "topic": "shop.updates", "schema": "a b"}
+def section(url: str = "postgresql://clerk@db/shop", schema: str = "a b") -> PostgresConfig:
+    given = {"kind": "postgres", "url": url, "slot": "s", "publication": "p", "topic": "shop.updates", "schema": schema}
     return PostgresConfig.model_validate(given)
 
 
@@ -50,17 +50,17 @@ def test_what_a_java_driver_cannot_do_is_refused_by_name(url: str, what: str) ->
     assert "s3cr3t" not in str(refused.value)
 
 
-@pytest.mark.parametrize("relation", ["orders", "a.b", "Order, Lines", "x$y", "ü", r"back\slash", "a]|b"])
-def test_a_table_is_named_so_that_only_it_fits(relation: str) -> None:
-    made = connector("shop", section(), "shop.updates", [relation], Login.parse("url", section().url), "")
-    (pattern,) = made.config["table.include.list"].split(",")
+@pytest.mark.parametrize("name", ["orders", "a.b", "Order, Lines", "x$y", "ü", r"back\slash", "a]|b"])
+def test_a_schema_is_named_so_that_only_it_fits(name: str) -> None:
+    made = connector("shop", section(schema=name), "shop.updates", Login.parse("url", section().url), "")
+    (pattern,) = made.config["schema.include.list"].split(",")
     as_python = re.sub(r"\\x\{([0-9a-f]+)\}", lambda m: re.escape(chr(int(m[1], 16))), pattern)
-    assert re.fullmatch(as_python, f"a b.{relation}")
-    assert not re.fullmatch(as_python, f"a b.{relation}2") and not re.fullmatch(as_python, f"a bx{relation}")
+    assert re.fullmatch(as_python, name)
+    assert not re.fullmatch(as_python, f"{name}2") and not re.fullmatch(as_python, f"x{name}")
 
 
 def test_all_goes_into_the_one_topic_and_nothing_but_an_end_moves_the_slot() -> None:
-    config = connector("shop", section(), "shop.updates", ["t"], Login.parse("url", section().url), "").config
+    config = connector("shop", section(), "shop.updates", Login.parse("url", section().url), "").config
     assert config["transforms.one.replacement"] == "shop.updates"
     assert (config["heartbeat.interval.ms"], config["lsn.flush.mode"]) == ("0", "connector")
     assert config["value.converter.replace.null.with.default"] == "false"

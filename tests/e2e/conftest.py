@@ -11,6 +11,8 @@ import pytest
 
 from tests.conftest import SharedBroker
 from tests.e2e.harness import Installation, Tables
+from tests.e2e.pg_shop import CRM, SHOP, TAGGED, VIEWS
+from tests.e2e.pg_world import World, Worlds
 from tests.e2e.postgres import USUAL, Captured, Database, Debezium, Servers, database
 
 Install = Callable[..., Installation]
@@ -79,6 +81,30 @@ def shared_debezium(tmp_path_factory: pytest.TempPathFactory, broker: SharedBrok
     running = Debezium(tmp_path_factory.mktemp("debezium"), broker).start()
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_world(
+    postgres: Servers, tmp_path_factory: pytest.TempPathFactory, broker: SharedBroker, shared_debezium: Debezium
+) -> Iterator[World]:
+    """The shop's databases, captured once for all tests that write to them and leave their tables as they were."""
+    server = postgres.own(max_prepared_transactions="10")
+    worlds = Worlds(tmp_path_factory.mktemp("worlds"), broker, shared_debezium)
+    with database(server, SHOP, "shop") as shop, database(server, CRM, "crm") as crm:
+        world = worlds({"shop": shop, "crm": crm}, {**VIEWS, "tagged": TAGGED}, statement_timeout="3s")
+        yield world
+        worlds.end()  # while the databases are still there
+
+
+@pytest.fixture
+def world(shared_world: World, request: pytest.FixtureRequest) -> World:
+    """The shop with views of it, as the last test has left them; loaded anew where one has failed."""
+    failed = request.session.testsfailed
+    if shared_world.failures != failed:
+        shared_world.views = dict(VIEWS)
+        shared_world.open(*(VIEWS if shared_world.failures is not None else ()))
+        shared_world.failures = failed
+    return shared_world
 
 
 @pytest.hookimpl(wrapper=True)

@@ -28,6 +28,7 @@ from viewkeeper.config import load_config
 from viewkeeper.job.assembly import Project, assemble, used_by
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.opening import Opening
+from viewkeeper.job.patience import patiently
 from viewkeeper.job.run import Job
 from viewkeeper.job.status import StatusFile
 from viewkeeper.managers.sources.postgres import PostgresSource
@@ -65,6 +66,7 @@ class World:
         self.columns: dict[tuple[str, str], list[str]]
         self._since = 0
         self._read: dict[str, _Topic] = {}
+        self.failures: int | None = None  # how many tests had failed when it was last loaded
 
     @property
     def conf(self) -> Path:
@@ -141,7 +143,8 @@ class World:
     def unread(self) -> pa.Table:
         """Everything that was committed by now and no batch has taken, once Debezium has sent it."""
         rows: list[dict[str, Any]] = []
-        for name, mark in {name: int(self.source(name).mark()) for name in self.project.sources}.items():
+        marks = {name: int(patiently(self.source(name).mark, seconds=PATIENCE)) for name in self.project.sources}
+        for name, mark in marks.items():
             offset = self.keeper.queue.inlets[self.topics[name]].offset
             rows += [_row(m) for m in self._topic(name).past(mark) if m.offset() >= offset]
         return pa.Table.from_pylist(rows, MESSAGES)

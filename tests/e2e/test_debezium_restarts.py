@@ -225,6 +225,7 @@ def test_a_slot_is_known_by_what_was_sent_and_by_where_it_was_seen_last(
         capture.install(BOTH)
     capture.install(BOTH, reload=True)
     require(0)
+    db.execute("INSERT INTO orders VALUES (3)")
     db.execute(consume)
     capture.remember_slot()  # nobody reads it
     refused(1)

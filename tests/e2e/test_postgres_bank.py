@@ -26,7 +26,7 @@ BUYERS = "SELECT o.id, o.note, c.name FROM bank.orders o JOIN crm.customers c ON
 
 
 def test_oracle_the_books_balance_in_every_state_under_writers_at_full_speed(
-    install: Install, new_database: MakeDatabase, record_property: pytest.RecordProperty
+    install: Install, new_database: MakeDatabase
 ) -> None:
     databases = {"bank": new_database(*BANK, name="bank"), "crm": new_database(*CRM, name="crm")}
     world = install({"offices": OFFICES}, VIEWS, databases, min_cut_interval="20ms", fold="5s")
@@ -49,10 +49,9 @@ def test_oracle_the_books_balance_in_every_state_under_writers_at_full_speed(
     expected = oracle.check(each=Books().turn)
     check_every_transaction_once(world, writers, oracle)
     state = json.loads(world.done("status", "--json").out)
+    assert sum(source["asked"]["compensated"] for source in state["sources"].values()) > 0
     figures = {"updates": len(expected.changes), "seconds": writers.seconds, "cuts": world.cut().cut}
-    for name, value in figures.items():
-        record_property(name, value)
-    print(figures, state["job"])
+    print(figures, state["job"]["seconds"])
 
 
 def test_oracle_a_huge_transaction_goes_through_whole_while_others_go_on(

@@ -164,7 +164,7 @@ def prepare(opened: Database) -> None:
 def debezium(opened: Database, version: int, topic: str) -> Any:
     section = opened.config()
     login = Login.parse("url", section.url)
-    return connector(f"v{version}", section, topic, [*GOOD.values(), *BAD.values()], login, "")
+    return connector(f"v{version}", section, topic, login, "")
 
 
 class running:  # noqa: N801 - read as a statement

@@ -15,16 +15,13 @@ from viewkeeper.messages import Answer, Ask
 
 @dataclass
 class Answers:
-    """Keeps every answer, which costs nothing; looks at them only when ``counted``."""
+    """Keeps every answer, which costs memory but no time; looks at them only when ``counted``."""
 
     kept: list[tuple[Ask, pa.Table]] = field(default_factory=list)
 
     def of(self, sources: Mapping[str, Source]) -> dict[str, Source]:
         """The sources, overheard."""
         return {name: cast(Source, _Overheard(source, self)) for name, source in sources.items()}
-
-    def forget(self) -> None:
-        self.kept.clear()
 
     def counted(self) -> tuple[int, int]:
         """Rows answered; and of each relation, by the column it was asked by, the different rows that hold a key."""

@@ -88,7 +88,6 @@ class _Server:
         self.stop = threading.Event()
         self.keeper: Keeper
         self.times: _Recorder
-        self.answers = Answers()
         self.stream: KeptStream | None = None
         self.spark: Any = None
 
@@ -103,7 +102,6 @@ class _Server:
         self.keeper.large_stage = SparkStage(
             self.spark, self.keeper.sources, self.folder / "scratch", self.keeper.stage.tallies
         )
-        self.keeper.stage = DriverStage(self.answers.of(self.keeper.sources), self.keeper.stage.tallies)
         return seconds
 
     def hold(self) -> None:
@@ -125,13 +123,15 @@ class _Server:
         """Starts a stream on what the topics hold; ends it when the positions are in a cut and all was read."""
         self._end_stream()
         self.keeper.rewind()
-        self.answers.forget()
+        answers, stage = Answers(), self.keeper.stage
+        self.keeper.stage = DriverStage(answers.of(self.keeper.sources), stage.tallies)
         stream = self._started()
         try:
             drained, again = stream.catch_up(targets)
         finally:
             stream.close()
-        return Backlog(drained, again, *self.answers.counted())
+            self.keeper.stage = stage
+        return Backlog(drained, again, *answers.counted())
 
     def _started(self) -> KeptStream:
         return KeptStream(self.keeper, self._stream, self.spark)

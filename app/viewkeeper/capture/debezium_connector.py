@@ -10,7 +10,7 @@ between such events leaves the rest of them out, unseen. Without stored offsets 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -137,10 +137,11 @@ class Connector:
         return {"name": self.name, "config": dict(self.config)}
 
 
-def connector(
-    source: str, section: PostgresConfig, topic: str, relations: Collection[str], login: Login, password: str
-) -> Connector:
-    """The connector that sends the changes of these relations to the topic; ``password`` is what stands for it."""
+def connector(source: str, section: PostgresConfig, topic: str, login: Login, password: str) -> Connector:
+    """The connector that sends the source's changes to the topic; ``password`` is what stands for it.
+
+    Which tables it tells of, the publication decides: a list here would go on leaving out those that are added later.
+    """
     # Named after the topic: sources of other projects in the same Kafka Connect may have the same name.
     name = f"viewkeeper-{topic}"
     config = {
@@ -153,8 +154,9 @@ def connector(
         **login.tls,
         "topic.prefix": source,
         "slot.name": section.slot,
+        "database.initial.statements": _slot_is_there(section.slot),
         "publication.name": section.publication,
-        "table.include.list": ",".join(_pattern(section.schema_name, relation) for relation in sorted(relations)),
+        "schema.include.list": _pattern(section.schema_name),
         "transforms": "one",
         "transforms.one.type": "org.apache.kafka.connect.transforms.RegexRouter",
         "transforms.one.regex": ".*",
@@ -163,11 +165,17 @@ def connector(
     return Connector(name, config)
 
 
-def _pattern(schema: str, relation: str) -> str:
-    """A regular expression of Java's that only this table fits; it holds no comma, which would end it."""
-    return r"\.".join(
-        re.sub(r"\W", lambda c: f"\\x{{{ord(c[0]):x}}}", part, flags=re.ASCII) for part in (schema, relation)
-    )
+def _slot_is_there(slot: str) -> str:
+    """A statement that fails where the slot is gone: Debezium would make it anew, and lose what came before."""
+    # What fails is a cast of a count and words to a number, so that no planner can try it beforehand.
+    said = f"count(*) || ' replication slots are named {slot}: it is gone, run viewkeeper init --reload'"
+    there = f"pg_replication_slots WHERE slot_name = '{slot}'"
+    return f"SELECT CASE WHEN count(*) = 0 THEN ({said})::int END FROM {there}"
+
+
+def _pattern(name: str) -> str:
+    """A regular expression of Java's that only this name fits; it holds no comma, which would end it."""
+    return re.sub(r"\W", lambda c: f"\\x{{{ord(c[0]):x}}}", name, flags=re.ASCII)
 
 
 def variable_of(written: str, password: str, environment: Mapping[str, str]) -> str | None:

@@ -90,7 +90,6 @@ def _connect(project: Project, captures: list[PostgresCapture]) -> Connect:
             capture.name,
             section,
             section.topic,
-            project.used(capture.name),
             login,
             reference(variable) if login.password else "",
         )
