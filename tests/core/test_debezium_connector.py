@@ -59,10 +59,11 @@ def test_a_schema_is_named_so_that_only_it_fits(name: str) -> None:
     assert not re.fullmatch(as_python, f"{name}2") and not re.fullmatch(as_python, f"x{name}")
 
 
-def test_all_goes_into_the_one_topic_and_nothing_but_an_end_moves_the_slot() -> None:
+def test_all_goes_into_the_one_topic_and_nothing_but_what_was_sent_moves_the_slot() -> None:
     config = connector("shop", section(), "shop.updates", Login.parse("url", section().url), "").config
     assert config["transforms.one.replacement"] == "shop.updates"
     assert (config["heartbeat.interval.ms"], config["lsn.flush.mode"]) == ("0", "connector")
+    assert config["errors.max.retries"] == "0", "to try again by itself would be to resume inside a transaction"
     assert config["value.converter.replace.null.with.default"] == "false"
     assert "database.password" not in config
 

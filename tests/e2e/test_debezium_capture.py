@@ -42,7 +42,7 @@ def test_capture_sends_whole_transactions_of_several_tables_into_the_one_topic(s
         shop.db.execute("SELECT pg_logical_emit_message(true, 'foreign', 'not captured')")
         shop.db.execute("SELECT pg_logical_emit_message(true, 'viewkeeper', 'token')")
         shop.world.write("crm", "INSERT INTO customers VALUES (7, 'Ada')")
-        eventually(lambda: len(shop.done()) == 3, 30, f"three transactions in {shop.messages()}")
+        eventually(lambda: len(shop.done()) == 3, PATIENCE, "three transactions")
         eventually(lambda: shop.world.messages("crm"), PATIENCE, "the SQLite source beside it")
     first, foreign, second = shop.done().values()
     assert foreign == [], "another program's message leaves an empty frame"
@@ -105,7 +105,9 @@ def test_a_source_that_is_away_is_told_and_holds_up_no_other(
 
 def test_what_print_prints_runs_in_another_kafka_connect(shop: Shop, tmp_path: Path) -> None:
     shop.world.done("capture", "--remove")
-    made = [json.loads(shop.world.done("capture", "--print").out)]
+    printed = shop.world.done("capture", "--print")
+    assert "before a connector is started again, after a failure too, delete its offsets" in printed.err
+    made = [json.loads(printed.out)]
     assert made[0]["name"] == f"viewkeeper-{shop.topic}"
     assert shop.db.execute("SELECT count(*) FROM pg_publication") == [(0,)], "it changes nothing"
     capture = Captured("shop", shop.db, shop.topic, BOTH).capture(tmp_path)

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.conftest import eventually
-from tests.e2e.bank import BANK, CRM, CUSTOMERS, OFFICES, VIEWS, BankWriters, Books, check_every_transaction_once
+from tests.e2e.bank import BANK, CRM, CUSTOMERS, OFFICES, VIEWS, Books
+from tests.e2e.bank_writers import BankWriters, check_every_transaction_once
 from tests.e2e.conftest import Install, MakeDatabase
 from tests.e2e.harness import PATIENCE, Installation, children
 from tests.e2e.pg_oracle import PgOracle

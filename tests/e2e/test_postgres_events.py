@@ -94,6 +94,19 @@ def test_oracle_a_table_rewritten_in_the_middle_of_a_batch_is_asked_again(
     world.check()
 
 
+def test_oracle_a_view_that_is_added_behind_a_truncate_is_loaded_behind_it(world: World) -> None:
+    before_and_after(world)
+    world.write("shop", "TRUNCATE lines", "INSERT INTO lines SELECT i, i % 4, 9 FROM generate_series(1, 8) i")
+    before_and_after(world)
+    world.views["late"] = "SELECT l.id, l.qty, o.total FROM shop.lines l JOIN shop.orders o ON o.id = l.id"
+    world.open()
+    before_and_after(world)
+    world.batch()
+    world.check()
+    del world.views["late"]
+    world.open()
+
+
 def test_a_truncate_of_a_relation_that_no_view_uses_is_no_matter(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

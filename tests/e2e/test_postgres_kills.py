@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import SharedBroker, eventually
-from tests.e2e.bank import BANK, CRM, OFFICES, VIEWS, BankWriters, Books, check_every_transaction_once
+from tests.e2e.bank import BANK, CRM, OFFICES, VIEWS, Books
+from tests.e2e.bank_writers import BankWriters, check_every_transaction_once
 from tests.e2e.conftest import Install
 from tests.e2e.harness import PATIENCE, Installation, Running, children, pause_of
 from tests.e2e.pg_oracle import PgOracle

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from tests.conftest import eventually
@@ -85,3 +87,20 @@ def test_oracle_a_load_leaves_out_what_is_not_shown_and_numbers_it_later(
     world.batch()
     world.check()
     assert not world.keeper.unsettled.updates
+
+
+def test_oracle_a_truncate_that_is_not_shown_is_waited_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """What the table holds without its old rows can be asked for only when they are gone."""
+    with Stuck(world) as stuck:
+        stuck.hang("shop", "TRUNCATE lines", "INSERT INTO lines VALUES (601, 1, 1), (602, 3, 2)")
+        stuck.write("crm", "UPDATE customers SET name = name || 't'")
+        messages, cut = world.unread(), world.cut
+        batch = threading.Thread(target=lambda: world.keeper.maintain(messages))
+        batch.start()
+        eventually(lambda: world.keeper.waiting, 60, "the job says what it waits for")
+        told = str(world.keeper.waiting)
+        assert world.cut == cut
+    batch.join(60)
+    assert "the transaction that emptied lines is not visible yet" in told
+    assert world.cut.level == "strong"
+    world.check()

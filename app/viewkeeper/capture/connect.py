@@ -319,7 +319,7 @@ class Connect:
         """Has it started again after a pause; to ask whether a source is back is cheap, so that one stays short."""
         supervised.reset()
         supervised.due = time.monotonic() + min(supervised.pause, longest)
-        supervised.pause = min(2 * supervised.pause, _LONGEST_PAUSE)
+        supervised.pause = min(2 * supervised.pause, longest)
         said = self._masked(" ".join(reason.split())).removeprefix(f"source {supervised.source}: ")
         if said != supervised.told:
             logger.warning("source %s: %s; trying again", supervised.source, said)

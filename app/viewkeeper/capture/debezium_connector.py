@@ -142,7 +142,8 @@ def connector(source: str, section: PostgresConfig, topic: str, login: Login, pa
 
     Which tables it tells of, the publication decides: a list here would go on leaving out those that are added later.
     """
-    # Named after the topic: sources of other projects in the same Kafka Connect may have the same name.
+    # Named after the topic: sources of other projects in the same Kafka Connect may have the same name. Two connectors
+    # of the same prefix wait for each other, for a minute, because their metrics are named by it.
     name = f"viewkeeper-{topic}"
     config = {
         **_FIXED,
@@ -152,7 +153,7 @@ def connector(source: str, section: PostgresConfig, topic: str, login: Login, pa
         "database.dbname": login.database,
         **({PASSWORD: password} if password else {}),
         **login.tls,
-        "topic.prefix": source,
+        "topic.prefix": topic,
         "slot.name": section.slot,
         "database.initial.statements": _slot_is_there(section.slot),
         "publication.name": section.publication,
