@@ -146,7 +146,7 @@ def test_restarts_under_load_lose_nothing_and_the_slot_is_known_again(shop: Shop
     writers = [threading.Thread(target=write) for _ in range(3)]
     for writer in writers:
         writer.start()
-    for _ in range(scaled(1, 4)):
+    for _ in range(scaled(1, 2)):
         for disturbance in (
             disturbed.connect_is_killed,
             disturbed.capture_is_interrupted,

@@ -21,8 +21,8 @@ from tests.scale import scaled
 
 pytestmark = pytest.mark.e2e
 
-SECONDS = float(os.environ.get("VIEWKEEPER_TEST_SECONDS", scaled(8, 25)))
-ROWS = int(os.environ.get("VIEWKEEPER_TEST_ROWS", scaled(50_000, 200_000)))
+SECONDS = float(os.environ.get("VIEWKEEPER_TEST_SECONDS", scaled(8, 20)))
+ROWS = int(os.environ.get("VIEWKEEPER_TEST_ROWS", scaled(50_000, 100_000)))
 BUYERS = "SELECT o.id, o.note, c.name FROM bank.orders o JOIN crm.customers c ON o.customer = c.id"
 
 
