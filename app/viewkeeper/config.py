@@ -1,13 +1,11 @@
 """The one configuration file: what it may say, and everything that is wrong with it at once.
 
-    kafka: {bootstrap: "127.0.0.1:9092"}
-    warehouse: ./warehouse
-    sources:
-      shop: {kind: sqlite, path: ./shop.db}
-    views:
-      orders: {sql: SELECT …}
-
-A new kind of source is one subclass of ``SourceConfig`` and its entry in ``KINDS``.
+kafka: {bootstrap: "127.0.0.1:9092"}
+warehouse: ./warehouse
+sources:
+  shop: {kind: sqlite, path: ./shop.db}
+views:
+  orders: {sql: SELECT …}
 """
 
 from __future__ import annotations
@@ -19,29 +17,21 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PlainValidator,
     PrivateAttr,
     ValidationError,
-    ValidationInfo,
 )
-from pydantic_core import InitErrorDetails
 
 from viewkeeper.algorithms.registry import ALGORITHMS
 from viewkeeper.config_problems import nearest, problems_of
+from viewkeeper.config_sources import KINDS, AnySource, PostgresConfig, server
 from viewkeeper.config_text import Keys, read_tree
+from viewkeeper.config_values import AbsolutePath, AtLeastOne, Duration, Name, Section, Topic, at_least_one, duration
 from viewkeeper.errors import ConfigError, Problem
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]/]+):(\d{1,5})")
 
 # What Viewkeeper decides for its own clients; another value would break a promise rather than tune anything.
@@ -57,42 +47,13 @@ _OWN_OPTIONS = {
 }
 
 
-def _duration(value: Any) -> timedelta:
-    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError(f"must be a duration such as 250ms, 30s, 5m, 2h or 7d, not {value!r}")
-    try:
-        duration = timedelta(**{_UNITS[match[2]]: float(match[1])})
-    except OverflowError:
-        raise ValueError(f"is too long a duration: {value!r}") from None
-    if duration <= timedelta(0):
-        raise ValueError("must be longer than zero")
-    return duration
-
-
 def _fold(value: Any) -> Literal["auto", "every_cut"] | timedelta:
     if value in ("auto", "every_cut"):
         return value
     try:
-        return _duration(value)
+        return duration(value)
     except ValueError:
         raise ValueError(f"must be auto, every_cut or a duration such as 30s, not {value!r}") from None
-
-
-def _path(value: Any, info: ValidationInfo) -> Path:
-    """An absolute path; a relative one is meant from the configuration file's folder."""
-    if not isinstance(value, str | Path) or not str(value).strip():
-        raise ValueError("must be a path")
-    if "://" in str(value):
-        raise ValueError("must be a path on this machine, not an address")
-    directory = (info.context or {}).get("directory", Path.cwd())
-    return Path(directory, Path(value).expanduser()).resolve()
-
-
-def _topic(value: str) -> str:
-    if not _TOPIC.fullmatch(value) or value in (".", ".."):
-        raise ValueError(f"must be a Kafka topic name (letters, digits, '.', '_', '-'), not {value!r}")
-    return value
 
 
 def _bootstrap(value: str) -> str:
@@ -115,31 +76,7 @@ def _options(value: Any) -> dict[str, str]:
     return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
 
 
-def _name(value: str) -> str:
-    """A name that can be used in SQL, as a folder and in a topic alike."""
-    if not _NAME.fullmatch(value):
-        raise ValueError("cannot be a name; use a letter, then letters, digits and '_'")
-    return value
-
-
-def _at_least_one(value: Any) -> int:
-    if type(value) is not int or value < 1:
-        raise ValueError(f"must be a whole number of at least 1, not {value!r}")
-    return value
-
-
-Duration = Annotated[timedelta, PlainValidator(_duration)]
-AtLeastOne = Annotated[int, PlainValidator(_at_least_one)]
-AbsolutePath = Annotated[Path, PlainValidator(_path)]
-Topic = Annotated[str, AfterValidator(_topic)]
-Name = Annotated[str, AfterValidator(_name)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class KafkaConfig(_Section):
+class KafkaConfig(Section):
     """Where the broker is; ``options`` are named as librdkafka names them and may hold secrets."""
 
     bootstrap: Annotated[str, AfterValidator(_bootstrap)]
@@ -172,90 +109,6 @@ def _jaas(mechanism: str, user: str, password: str) -> str:
     return f'org.apache.kafka.common.security.{module} required username="{quoted[0]}" password="{quoted[1]}";'
 
 
-class SourceConfig(_Section):
-    """What every kind of source has. ``topic`` is always set in a loaded configuration."""
-
-    kind: str
-    topic: Topic = ""  # the default is <source>.updates, filled in where the source's name is known
-
-
-class SqliteConfig(SourceConfig):
-    kind: Literal["sqlite"]
-    path: AbsolutePath
-    format: Literal["native"] = "native"
-
-
-def _url(value: Any) -> str:
-    """What libpq connects by; never quoted in an error, because it may hold a password."""
-    if not isinstance(value, str) or not re.match(r"postgres(ql)?://", value) or _server(value) is None:
-        raise ValueError("must be a URL; write postgresql://user:${PASSWORD}@host:port/database")
-    return value
-
-
-def _server(url: str) -> str | None:
-    """Where a URL leads, without its database; None if libpq cannot read it."""
-    try:
-        parts = conninfo_to_dict(url)
-    except psycopg.Error:
-        return None
-    return f"{parts.get('host') or parts.get('hostaddr') or ''}:{parts.get('port') or 5432}"
-
-
-def _slot(value: str) -> str:
-    if not re.fullmatch(r"[a-z0-9_]{0,63}", value):
-        raise ValueError("may have small letters, digits and _ only, at most 63, as PostgreSQL demands")
-    return value
-
-
-def _enough_connections(value: Any) -> int:
-    """The driver takes one for its snapshot and one for its barriers; the rest are readers."""
-    if type(value) is not int or value < 3:
-        raise ValueError(f"must be a whole number of at least 3, not {value!r}")
-    return value
-
-
-class PostgresConfig(SourceConfig):
-    """``slot`` and ``publication`` are always set in a loaded configuration: viewkeeper_<source>."""
-
-    kind: Literal["postgres"]
-    url: Annotated[str, PlainValidator(_url)] = Field(repr=False)
-    format: Literal["debezium"] = "debezium"
-    schema_name: str = Field(default="public", alias="schema", min_length=1)
-    slot: Annotated[str, AfterValidator(_slot)] = ""
-    publication: str = ""
-    max_connections: Annotated[int, PlainValidator(_enough_connections)] = 6
-    max_rows_per_second: AtLeastOne | None = None
-    statement_timeout: Duration = timedelta(minutes=5)
-
-
-KINDS: dict[str, type[SourceConfig]] = {"sqlite": SqliteConfig, "postgres": PostgresConfig}
-
-
-def _by_kind(value: Any, info: ValidationInfo) -> SourceConfig:
-    """The source's section, read by the model of its kind."""
-    if isinstance(value, SourceConfig):
-        return value
-    if not isinstance(value, Mapping):
-        raise ValueError("must be a mapping such as {kind: sqlite, path: ./shop.db}")
-    kind, known = value.get("kind"), ", ".join(sorted(KINDS))
-    if kind is None:
-        raise _wrong("kind", "is missing", f"use {known}")
-    if kind not in KINDS:
-        raise _wrong("kind", f"{kind!r} is not a known kind of source", f"use {known}")
-    return KINDS[kind].model_validate(value, context=info.context)
-
-
-def _wrong(key: str, what: str, remedy: str) -> ValidationError:
-    """A finding about one key of the section that is being read."""
-    finding = InitErrorDetails(
-        type="value_error", loc=(key,), input=None, ctx={"error": ValueError(f"{what}; {remedy}")}
-    )
-    return ValidationError.from_exception_data("source", [finding])
-
-
-AnySource = Annotated[SourceConfig, PlainValidator(_by_kind)]
-
-
 def _algorithm(value: str) -> str:
     if value not in OPTIONS:
         raise ValueError(f"there is no algorithm {value}; {nearest(value, OPTIONS)}")
@@ -265,7 +118,7 @@ def _algorithm(value: str) -> str:
 def _every(value: Any) -> int | timedelta:
     """A number of updates, or a duration."""
     try:
-        return _at_least_one(value) if not isinstance(value, str) else _duration(value)
+        return at_least_one(value) if not isinstance(value, str) else duration(value)
     except ValueError:
         raise ValueError(f"must be a number of updates or a duration such as 30s, not {value!r}") from None
 
@@ -276,7 +129,7 @@ OPTIONS = {name: frozenset(entry.options) for name, entry in ALGORITHMS.items()}
 ANY_OPTION = frozenset[str]().union(*OPTIONS.values())
 
 
-class ViewConfig(_Section):
+class ViewConfig(Section):
     """``topic`` is always set in a loaded configuration; what stands below it are options of some algorithms."""
 
     sql: str = Field(min_length=1)
@@ -321,7 +174,7 @@ def _default_topics(pattern: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return fill
 
 
-class Config(_Section):
+class Config(Section):
     """A whole, valid configuration; every path in it is absolute, every topic is named."""
 
     kafka: KafkaConfig
@@ -437,7 +290,7 @@ def _shared_databases(tree: dict[str, Any], file: str, directory: Path) -> list[
 def _shared_slots(tree: dict[str, Any], file: str) -> list[Problem]:
     """Replication slots that two sources of one server name."""
     slots = [
-        (_server(section["url"]), section.get("slot") or f"viewkeeper_{name.lower()}", name)
+        (server(section["url"]), section.get("slot") or f"viewkeeper_{name.lower()}", name)
         for name, section in _sections(tree, "sources")
         if isinstance(section.get("url"), str)
     ]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from viewkeeper.algorithms.registry import ALGORITHMS
-from viewkeeper.config import Config, KafkaConfig, SqliteConfig, load_config
+from viewkeeper.config import Config, KafkaConfig, load_config
+from viewkeeper.config_sources import SqliteConfig
 from viewkeeper.errors import ConfigError
 
 GOOD = """\

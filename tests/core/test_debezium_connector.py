@@ -8,7 +8,8 @@ import pytest
 
 from viewkeeper.capture.connect_rest import root_cause
 from viewkeeper.capture.debezium_connector import Login, connector, variable_of
-from viewkeeper.config import KafkaConfig, PostgresConfig
+from viewkeeper.config import KafkaConfig
+from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import ConfigError
 
 

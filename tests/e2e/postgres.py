@@ -22,7 +22,7 @@ from viewkeeper.capture.connect import Connect, Program, Supervised, reference
 from viewkeeper.capture.debezium_connector import Login, connector
 from viewkeeper.capture.postgres_setup import PostgresCapture
 from viewkeeper.capture.topic_end import furthest_sent
-from viewkeeper.config import PostgresConfig
+from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.local.jars import jar_folder, java
 from viewkeeper.local.postgres import PostgresServer, binaries_of, installed
 

@@ -19,7 +19,7 @@ import pytest
 from tests.conftest import eventually
 from tests.e2e.conftest import MakeDatabase
 from tests.e2e.postgres import VERSIONS, Database, Servers
-from viewkeeper.config import PostgresConfig
+from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import SourceError, SourceUnreachable
 from viewkeeper.local.postgres import PostgresServer, binaries_of
 from viewkeeper.managers.sources.postgres import PostgresSnapshot, PostgresSource

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from viewkeeper.config import PostgresConfig
+from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import ConfigError, Problem
 from viewkeeper.managers.sources.postgres import PREFIX
 

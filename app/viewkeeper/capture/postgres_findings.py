@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from viewkeeper.capture.postgres_state import Slot, State, Table
-from viewkeeper.config import PostgresConfig
+from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import Problem
 from viewkeeper.managers.sources.postgres_catalog import quoted
 

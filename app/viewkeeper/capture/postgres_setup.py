@@ -22,7 +22,7 @@ from psycopg import errors as pg
 
 from viewkeeper.capture.postgres_findings import Finding, Names, findings, unpublished
 from viewkeeper.capture.postgres_state import Connection, State, connected, read_state
-from viewkeeper.config import PostgresConfig
+from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import Problem, SourceError, SourceUnreachable
 from viewkeeper.managers.sources.postgres import PREFIX
 from viewkeeper.warehouse.layout import write_atomically

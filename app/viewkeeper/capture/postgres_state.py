@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from viewkeeper.config import PostgresConfig
+from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.managers.sources.postgres_session import Access
 
 Connection = psycopg.Connection[tuple[Any, ...]]

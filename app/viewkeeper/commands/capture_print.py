@@ -11,7 +11,8 @@ import yaml
 
 from viewkeeper.capture.connect import reference
 from viewkeeper.capture.debezium_connector import Login, connector, variable_of
-from viewkeeper.config import Config, PostgresConfig
+from viewkeeper.config import Config
+from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import UsageError
 from viewkeeper.job.assembly import assemble
 

@@ -14,7 +14,8 @@ from viewkeeper.algorithms.refresh import Refresh
 from viewkeeper.capture import Capture
 from viewkeeper.capture.postgres_setup import PostgresCapture
 from viewkeeper.capture.sqlite_capture import SqliteCapture
-from viewkeeper.config import Config, PostgresConfig, SourceConfig, SqliteConfig, ViewConfig
+from viewkeeper.config import Config, ViewConfig
+from viewkeeper.config_sources import PostgresConfig, SourceConfig, SqliteConfig
 from viewkeeper.errors import Problem, ViewError
 from viewkeeper.job.patience import FIRST_START, patiently
 from viewkeeper.managers.keeping import REFRESH, Keeping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from viewkeeper.config import PostgresConfig
+from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.job.assembly import Project
 from viewkeeper.messages import Reached
 from viewkeeper.queue.update_queue import Inlet

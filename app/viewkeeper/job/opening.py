@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue
-from viewkeeper.config import SqliteConfig
+from viewkeeper.config_sources import SqliteConfig
 from viewkeeper.errors import Problem, SourceError, SourceUnreachable, TopicLost, UsageError
 from viewkeeper.job.assembly import Project
 from viewkeeper.job.freezing import Frozen, frozen

@@ -20,9 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.algebra.bag import COUNT
-from viewkeeper.algebra.types import Column, Kind, Relation
-from viewkeeper.config import PostgresConfig
+from viewkeeper.algebra.types import Kind, Relation
+from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import SourceError, SourceUnreachable
+from viewkeeper.managers.sources.postgres_answers import schema_of, typed
 from viewkeeper.managers.sources.postgres_budget import Budget
 from viewkeeper.managers.sources.postgres_catalog import PgTable, read_tables
 from viewkeeper.managers.sources.postgres_formats import refuse_formats
@@ -37,7 +38,6 @@ from viewkeeper.managers.sources.postgres_state import (
     require_same,
     require_slot,
 )
-from viewkeeper.managers.sources.postgres_values import Misfits, answer_column
 from viewkeeper.managers.sources.sqlite_spool import gather
 from viewkeeper.messages import Answer, Ask, Reached
 
@@ -266,7 +266,7 @@ class PostgresSource:
         """Answers in the snapshot."""
         question = self._question(ask, snapshot)
         with self._reading(snapshot) as reader:
-            rows = gather(self._batches(question, reader, ask.relation in snapshot.forgiven), _schema(question))
+            rows = gather(self._batches(question, reader, ask.relation in snapshot.forgiven), schema_of(question))
         return Answer(rows.append_column(COUNT, pa.array(np.ones(len(rows), np.int64))), snapshot.contains)
 
     def _question(self, ask: Ask, snapshot: PostgresSnapshot) -> Question:
@@ -303,32 +303,12 @@ class PostgresSource:
         for statement in question.statements(at_once):
             read = 0
             for batch in reader.batches(statement, question.ask.relation, settings):
-                yield self._typed(batch, question, forgiving)
+                yield typed(self.place, batch, question, forgiving)
                 read += len(batch)
                 if not question.keyed:
                     budget.pay(len(batch))
             if question.keyed:
                 budget.pay(read)
-
-    def _typed(self, batch: pa.RecordBatch, question: Question, forgiving: bool) -> pa.RecordBatch:
-        if not question.columns:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(batch), pa.struct([])))
-        arrays, wrong = [], set[int]()
-        for array, column in zip(batch.columns, question.columns, strict=True):
-            try:
-                arrays.append(answer_column(array, column))
-            except Misfits as misfits:
-                if not forgiving:
-                    raise self._misfit(question, column, misfits) from None
-                wrong |= misfits.reasons.keys()
-        if wrong:
-            fit = np.setdiff1d(np.arange(len(batch)), sorted(wrong))
-            return self._typed(batch.take(pa.array(fit)), question, forgiving)
-        return pa.RecordBatch.from_arrays(arrays, schema=_schema(question))
-
-    def _misfit(self, question: Question, column: Column, misfits: Misfits) -> SourceError:
-        place = f"{self.place}: {question.ask.relation}.{column.name}"
-        return SourceError.at(place, str(misfits), "correct the row, or leave the column out of the views")
 
     # ---- connections
 
@@ -422,7 +402,3 @@ class PostgresSource:
         token = uuid.uuid4().hex
         control.row("SELECT pg_logical_emit_message(true, %(prefix)s, %(token)s)::text", prefix=PREFIX, token=token)
         return token
-
-
-def _schema(question: Question) -> pa.Schema:
-    return pa.schema([(column.name, column.type.arrow) for column in question.columns])

@@ -1,0 +1,99 @@
+"""The sources of a configuration: a new kind is one subclass of ``SourceConfig`` and its entry in ``KINDS``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from pydantic import AfterValidator, Field, PlainValidator, ValidationError, ValidationInfo
+from pydantic_core import InitErrorDetails
+
+from viewkeeper.config_values import AbsolutePath, AtLeastOne, Duration, Section, Topic
+
+
+class SourceConfig(Section):
+    """What every kind of source has. ``topic`` is always set in a loaded configuration."""
+
+    kind: str
+    topic: Topic = ""  # the default is <source>.updates, filled in where the source's name is known
+
+
+class SqliteConfig(SourceConfig):
+    kind: Literal["sqlite"]
+    path: AbsolutePath
+    format: Literal["native"] = "native"
+
+
+def _url(value: Any) -> str:
+    """What libpq connects by; never quoted in an error, because it may hold a password."""
+    if not isinstance(value, str) or not re.match(r"postgres(ql)?://", value) or server(value) is None:
+        raise ValueError("must be a URL; write postgresql://user:${PASSWORD}@host:port/database")
+    return value
+
+
+def server(url: str) -> str | None:
+    """Where a URL leads, without its database; None if libpq cannot read it."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.Error:
+        return None
+    return f"{parts.get('host') or parts.get('hostaddr') or ''}:{parts.get('port') or 5432}"
+
+
+def _slot(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9_]{0,63}", value):
+        raise ValueError("may have small letters, digits and _ only, at most 63, as PostgreSQL demands")
+    return value
+
+
+def _enough_connections(value: Any) -> int:
+    """The driver takes one for its snapshot and one for its barriers; the rest are readers."""
+    if type(value) is not int or value < 3:
+        raise ValueError(f"must be a whole number of at least 3, not {value!r}")
+    return value
+
+
+class PostgresConfig(SourceConfig):
+    """``slot`` and ``publication`` are always set in a loaded configuration: viewkeeper_<source>."""
+
+    kind: Literal["postgres"]
+    url: Annotated[str, PlainValidator(_url)] = Field(repr=False)
+    format: Literal["debezium"] = "debezium"
+    schema_name: str = Field(default="public", alias="schema", min_length=1)
+    slot: Annotated[str, AfterValidator(_slot)] = ""
+    publication: str = ""
+    max_connections: Annotated[int, PlainValidator(_enough_connections)] = 6
+    max_rows_per_second: AtLeastOne | None = None
+    statement_timeout: Duration = timedelta(minutes=5)
+
+
+KINDS: dict[str, type[SourceConfig]] = {"sqlite": SqliteConfig, "postgres": PostgresConfig}
+
+
+def _by_kind(value: Any, info: ValidationInfo) -> SourceConfig:
+    """The source's section, read by the model of its kind."""
+    if isinstance(value, SourceConfig):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError("must be a mapping such as {kind: sqlite, path: ./shop.db}")
+    kind, known = value.get("kind"), ", ".join(sorted(KINDS))
+    if kind is None:
+        raise _wrong("kind", "is missing", f"use {known}")
+    if kind not in KINDS:
+        raise _wrong("kind", f"{kind!r} is not a known kind of source", f"use {known}")
+    return KINDS[kind].model_validate(value, context=info.context)
+
+
+def _wrong(key: str, what: str, remedy: str) -> ValidationError:
+    """A finding about one key of the section that is being read."""
+    finding = InitErrorDetails(
+        type="value_error", loc=(key,), input=None, ctx={"error": ValueError(f"{what}; {remedy}")}
+    )
+    return ValidationError.from_exception_data("source", [finding])
+
+
+AnySource = Annotated[SourceConfig, PlainValidator(_by_kind)]
