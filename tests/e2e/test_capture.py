@@ -216,20 +216,21 @@ def test_a_failure_that_nobody_foresaw_ends_every_capture_and_is_raised(shop: Sh
     assert stop.is_set()
 
 
-def test_a_second_capture_takes_over_and_the_first_says_so(shop: Shop) -> None:
+def test_of_two_captures_one_takes_over_and_the_other_says_so(shop: Shop) -> None:
+    """Mostly the second one does, unless the first was about to commit: then the broker may let it try again."""
     shop.install()
     first = shop.start()
     shop.db.execute("INSERT INTO t (id) VALUES (1)")
     shop.await_changes(1)
-    shop.start()
+    second = shop.start()
 
     def write_until_fenced() -> bool:
         (last,) = shop.db.execute("SELECT max(id) FROM t").fetchone()
         shop.db.execute("INSERT INTO t (id) VALUES (?)", (last + 1,))
-        return first.failure is not None
+        return first.failure is not None or second.failure is not None
 
     eventually(write_until_fenced, 30)
-    assert isinstance(first.failure, Fenced)
+    assert isinstance(first.failure or second.failure, Fenced)
     (last,) = shop.db.execute("SELECT max(id) FROM t").fetchone()
     changes = shop.await_changes(last)
     assert [change.after["id"] for change in changes] == list(range(1, last + 1))
