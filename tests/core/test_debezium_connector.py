@@ -53,7 +53,7 @@ def test_what_a_java_driver_cannot_do_is_refused_by_name(url: str, what: str) ->
 
 @pytest.mark.parametrize("name", ["orders", "a.b", "Order, Lines", "x$y", "ü", r"back\slash", "a]|b"])
 def test_a_schema_is_named_so_that_only_it_fits(name: str) -> None:
-    made = connector("shop", section(schema=name), "shop.updates", Login.parse("url", section().url), "")
+    made = connector(section(schema=name), "shop.updates", Login.parse("url", section().url), "")
     (pattern,) = made.config["schema.include.list"].split(",")
     as_python = re.sub(r"\\x\{([0-9a-f]+)\}", lambda m: re.escape(chr(int(m[1], 16))), pattern)
     assert re.fullmatch(as_python, name)
@@ -61,7 +61,7 @@ def test_a_schema_is_named_so_that_only_it_fits(name: str) -> None:
 
 
 def test_all_goes_into_the_one_topic_and_nothing_but_what_was_sent_moves_the_slot() -> None:
-    config = connector("shop", section(), "shop.updates", Login.parse("url", section().url), "").config
+    config = connector(section(), "shop.updates", Login.parse("url", section().url), "").config
     assert config["transforms.one.replacement"] == "shop.updates"
     assert (config["heartbeat.interval.ms"], config["lsn.flush.mode"]) == ("0", "connector")
     assert config["errors.max.retries"] == "0", "to try again by itself would be to resume inside a transaction"

@@ -165,7 +165,7 @@ class Debezium:
         capture.install(source.relations)
         login = Login.parse("url", capture.section.url)
         password = reference(f"PASSWORD_{source.name.upper()}") if login.password else ""
-        made = connector(source.name, capture.section, source.topic, login, password)
+        made = connector(capture.section, source.topic, login, password)
         check = partial(capture.require_same_slot, partial(furthest_sent, self.broker.client(), source.topic))
         return Supervised(source.name, made, check, capture.remember_slot)
 

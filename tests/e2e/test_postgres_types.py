@@ -161,10 +161,10 @@ def prepare(opened: Database) -> None:
     opened.execute(f"SELECT pg_create_logical_replication_slot('{opened.slot}', 'pgoutput')")
 
 
-def debezium(opened: Database, version: int, topic: str) -> Any:
+def debezium(opened: Database, topic: str) -> Any:
     section = opened.config()
     login = Login.parse("url", section.url)
-    return connector(f"v{version}", section, topic, login, "")
+    return connector(section, topic, login, "")
 
 
 class running:  # noqa: N801 - read as a statement

@@ -137,7 +137,7 @@ class Connector:
         return {"name": self.name, "config": dict(self.config)}
 
 
-def connector(source: str, section: PostgresConfig, topic: str, login: Login, password: str) -> Connector:
+def connector(section: PostgresConfig, topic: str, login: Login, password: str) -> Connector:
     """The connector that sends the source's changes to the topic; ``password`` is what stands for it.
 
     Which tables it tells of, the publication decides: a list here would go on leaving out those that are added later.

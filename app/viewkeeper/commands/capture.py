@@ -86,13 +86,7 @@ def _connect(project: Project, captures: list[PostgresCapture]) -> Connect:
         variable = f"VIEWKEEPER_PASSWORD_{capture.name.upper()}"
         if login.password:
             secrets[variable] = login.password
-        made = connector(
-            capture.name,
-            section,
-            section.topic,
-            login,
-            reference(variable) if login.password else "",
-        )
+        made = connector(section, section.topic, login, reference(variable) if login.password else "")
         sent = partial(furthest_sent, config.kafka.client(), section.topic)
         check = partial(capture.require_same_slot, sent)
         supervised.append(Supervised(capture.name, made, check, capture.remember_slot))

@@ -35,7 +35,7 @@ def print_connectors(config: Config, chosen: list[str]) -> None:
         assert isinstance(section, PostgresConfig)
         login = Login.parse(config.place("sources", name, "url"), section.url)
         password = _stand_in(config, name, login)
-        made = connector(name, section, section.topic, login, password)
+        made = connector(section, section.topic, login, password)
         print(json.dumps(made.request(), indent=2))
     _note(f"run 'viewkeeper init {config.file}' first: it makes the publications and slots that these connectors read")
     _note(_RESUMING)
