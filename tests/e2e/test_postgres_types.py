@@ -146,7 +146,7 @@ def told(
         topics = {v: broker.new_topic(f"types{v}") for v in VERSIONS}
         for opened in databases.values():
             prepare(opened)
-        connectors = [Supervised(f"v{v}", debezium(databases[v], v, topics[v])) for v in VERSIONS]
+        connectors = [Supervised(f"v{v}", debezium(databases[v], topics[v])) for v in VERSIONS]
         program = Program(java(), jar_folder("connect"))
         settings = {"bootstrap.servers": broker.bootstrap}
         folder = tmp_path_factory.mktemp("connect") / "connect"
