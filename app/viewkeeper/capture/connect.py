@@ -18,7 +18,6 @@ import json
 import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -31,6 +30,7 @@ from typing import IO
 
 from viewkeeper.capture.connect_rest import ConnectorState, ConnectRest, Refused, Unanswered, root_cause
 from viewkeeper.capture.debezium_connector import Connector
+from viewkeeper.children import dying_with_us
 from viewkeeper.errors import KafkaError, SourceUnreachable, UsageError, WorldError
 
 START_DEADLINE = 120.0
@@ -220,7 +220,7 @@ class Connect:
         command = [self.program.java, *_JVM, f"-Djava.security.auth.login.config={self.folder / 'rest.jaas'}"]
         command += ["-cp", f"{self.program.jars}/*", "org.apache.kafka.connect.cli.ConnectStandalone", str(worker)]
         # The kernel's parent-death signal needs no cooperation of the JVM, and holds after a kill -9 of ours.
-        guard = [setpriv, "--pdeathsig", "KILL"] if (setpriv := shutil.which("setpriv")) else []
+        guard = dying_with_us()
         shell = ["sh", "-c", 'umask 077; trap "" INT; exec "$@"', "sh"]
         if self.log.exists() and self.log.stat().st_size > _KEEP_LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.old"))

@@ -11,7 +11,6 @@ import fcntl
 import logging
 import random
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +24,7 @@ from typing import IO
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from viewkeeper.children import dying_with_us
 from viewkeeper.errors import KafkaError, UsageError
 from viewkeeper.local.jars import INSTALL_JAVA, jar_folder, java
 
@@ -175,7 +175,7 @@ class Broker:
         """A Java process in our process group that ignores Ctrl-C and dies with us."""
         command = [java(), *_JVM, "-cp", f"{jar_folder('broker')}/*", main, *arguments]
         # The kernel's parent-death signal needs no cooperation of the JVM, and holds after a kill -9 of ours.
-        guard = [setpriv, "--pdeathsig", "KILL"] if (setpriv := shutil.which("setpriv")) else []
+        guard = dying_with_us()
         shell = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
         with self.log.open("ab") as log:
             return subprocess.Popen([*shell, *guard, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -27,6 +27,7 @@ from urllib.parse import quote
 
 import psycopg
 
+from viewkeeper.children import dying_with_us
 from viewkeeper.errors import SourceError, UsageError
 from viewkeeper.local.broker import HOST, free_ports
 
@@ -308,7 +309,7 @@ class PostgresServer:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         # The kernel's parent-death signal needs no cooperation, and holds after a kill -9 of ours.
-        guard = [setpriv, "--pdeathsig", "QUIT"] if (setpriv := shutil.which("setpriv")) else []
+        guard = dying_with_us("QUIT")
         command = [*guard, self._program("postgres"), "-D", str(self.data)]
         command += ["-c", f"config_file={self.data / 'viewkeeper.conf'}"]
         with self.log.open("ab") as log:

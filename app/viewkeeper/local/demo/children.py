@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from viewkeeper.children import dying_with_us
 from viewkeeper.errors import WorldError
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -26,7 +26,7 @@ class Child:
         self.name = name
         self.log = log
         # The kernel's parent-death signal holds even if we are killed ourselves; Spark's JVM ends with its driver.
-        guard = [setpriv, "--pdeathsig", "KILL"] if (setpriv := shutil.which("setpriv")) else []
+        guard = dying_with_us()
         command = [*guard, sys.executable, "-m", "viewkeeper.cli", *arguments]
         with log.open("ab") as output:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
