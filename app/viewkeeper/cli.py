@@ -17,6 +17,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NoReturn
 
 from viewkeeper.commands.lab import arguments as lab
@@ -124,6 +125,17 @@ def _status(p: argparse.ArgumentParser) -> None:
     p.add_argument("--json", action="store_true", help="one JSON object instead of text")
 
 
+def _watch(p: argparse.ArgumentParser) -> None:
+    _conf(p)
+    p.add_argument(
+        "--every",
+        metavar="D",
+        type=_pace,
+        default=timedelta(milliseconds=500),
+        help="the time between two frames, at least 100ms (default: 500ms)",
+    )
+
+
 def _tail(p: argparse.ArgumentParser) -> None:
     _view(p)
     p.add_argument(
@@ -139,12 +151,28 @@ def _tail(p: argparse.ArgumentParser) -> None:
 
 
 def _read(p: argparse.ArgumentParser) -> None:
-    _view(p)
+    _conf(p)
+    p.add_argument("views", metavar="VIEW", nargs="+", help="views of the configuration, of one group")
     when = p.add_mutually_exclusive_group()
-    when.add_argument("--cut", metavar="N", type=_count, help="as the view stood at cut N")
-    when.add_argument("--update", metavar="K", type=_count, help="as the view stood after update K")
+    when.add_argument("--cut", metavar="N", type=_count, help="as they stood at cut N of their group")
+    when.add_argument("--update", metavar="K", type=_count, help="as they stood after update K of their group")
     p.add_argument(
         "--format", choices=("table", "json", "csv"), default="table", help="how to print it (default: table)"
+    )
+
+
+def _vacuum(p: argparse.ArgumentParser) -> None:
+    _conf(p)
+    p.add_argument(
+        "--keep",
+        metavar="D",
+        type=_age,
+        help="what was the newest cut at some time within D stays (default: keep: of the configuration, or 7d)",
+    )
+    p.add_argument(
+        "--removed",
+        action="store_true",
+        help="also delete views, and groups, that neither the configuration nor a newest cut has",
     )
 
 
@@ -180,6 +208,25 @@ def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"must be a whole number from 0, not {text!r}")
     return int(text)
+
+
+def _age(text: str) -> timedelta:
+    """A duration as the configuration has them, or none at all (0s)."""
+    from viewkeeper.config_values import duration
+
+    if re.fullmatch(r"0+\s*(ms|s|m|h|d)", text.strip()):
+        return timedelta(0)
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _pace(text: str) -> timedelta:
+    """A duration that a screen can keep up with."""
+    if (pace := _age(text)) < timedelta(milliseconds=100):
+        raise argparse.ArgumentTypeError(f"must be at least 100ms, not {text!r}")
+    return pace
 
 
 def _level(text: str) -> str:
@@ -253,12 +300,22 @@ COMMANDS = (
     ),
     _Command(
         "status",
-        "lag, positions, questions asked per source, last cut",
-        "Shows where the views stand: the last cut and its age, each source's position and lag, what "
-        "was asked of each source, trouble that the job is waiting out, and whether a view is no "
-        "longer exact.",
+        "lag, positions, questions asked per source, newest cuts",
+        "Shows where the views stand: each source's position and lag and what was asked of it; each group's "
+        "newest cut, its age and what is on its way to the next; each view's promise, how far it is behind and "
+        "what it waits for; and trouble first of all. Groups end with their ViewUpdateTable: a row an update, a "
+        "column a view, an entry whether the view's change is owed, waits for others, or is in the newest cut. "
+        "In JSON, 'cut' is that of the one group, and null if there are several: see 'groups'.",
         "viewkeeper status conf/demo.yaml --json",
         _status,
+    ),
+    _Command(
+        "watch",
+        "the groups and their ViewUpdateTables, live",
+        "Shows what status shows of the groups, again and again, until Ctrl-C; how far sources are behind is "
+        "looked at every five seconds. Where the output is no terminal, prints one frame and ends.",
+        "viewkeeper watch conf/demo.yaml --every 1s",
+        _watch,
     ),
     _Command(
         "tail",
@@ -270,11 +327,21 @@ COMMANDS = (
     ),
     _Command(
         "read",
-        "the view as it stands, at a cut, or after any update",
-        "Prints the rows of the view with _count, the number of times each occurs. Without --cut and "
-        "--update: at the newest cut.",
+        "views as they stand, at a cut, or after any update",
+        "Prints the rows of the views with _count, the number of times each occurs. Without --cut and "
+        "--update: at the newest cut. Several views are read at one and the same cut, whatever the job "
+        "writes meanwhile; they must be of one group.",
         "viewkeeper read conf/demo.yaml order_overview --update 42 --format csv",
         _read,
+    ),
+    _Command(
+        "vacuum",
+        "delete what no promised cut needs",
+        "Deletes old versions of the views, after saying which cuts can then no longer be read, and how. "
+        "The newest cut always stays, and so does every cut that was the newest within --keep. A job that "
+        "runs does it by itself every hour.",
+        "viewkeeper vacuum conf/demo.yaml --keep 1d --removed",
+        _vacuum,
     ),
     _Command(
         "verify",
@@ -324,7 +391,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; every failure is one line a problem on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = next((a for a in arguments if not a.startswith("-")), "viewkeeper")
-    if name == "lab":
+    if name in ("lab", "status", "watch"):
         _draw_what_can_be_drawn()
     try:
         code = _dispatch(arguments)

@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from viewkeeper.algorithms.registry import ALGORITHMS
+from viewkeeper.config_groups import AskedLevel, GroupConfig, Groups, SpannedSources, group_problems
 from viewkeeper.config_problems import nearest, problems_of
 from viewkeeper.config_sources import KINDS, AnySource, PostgresConfig, server
 from viewkeeper.config_text import Keys, read_tree
@@ -130,10 +131,14 @@ ANY_OPTION = frozenset[str]().union(*OPTIONS.values())
 
 
 class ViewConfig(Section):
-    """``topic`` is always set in a loaded configuration; what stands below it are options of some algorithms."""
+    """``topic`` is always set in a loaded configuration; what stands below it are options of some algorithms.
+
+    ``level`` is the least that the view must reach; its algorithm promises as much.
+    """
 
     sql: str = Field(min_length=1)
     algorithm: Annotated[str, AfterValidator(_algorithm)] = "sweep"
+    level: AskedLevel | None = None
     topic: Topic = ""  # the default is view.<view>
 
     parallel: bool | None = None
@@ -190,6 +195,9 @@ class Config(Section):
         Field(min_length=1),
         AfterValidator(_default_topics("view.{}")),
     ]
+    groups: Groups = Field(default_factory=dict)
+    global_txn: list[SpannedSources] = Field(default_factory=list)
+    global_txn_patience: Duration = timedelta(seconds=60)
     fold: Annotated[Literal["auto", "every_cut"] | timedelta, PlainValidator(_fold)] = "auto"
     min_cut_interval: Duration = timedelta(milliseconds=250)
     keep: Duration = timedelta(days=7)
@@ -221,6 +229,7 @@ def load_config(path: str | Path) -> Config:
     except ValidationError as e:
         problems += problems_of(e, file, partial(_known_keys, tree))
     problems += [*_shared_topics(tree, file), *_shared_databases(tree, file, directory), *_foreign_options(tree, file)]
+    problems += group_problems(tree, file)
     if problems:
         raise ConfigError(problems)
     config._file = file
@@ -237,6 +246,8 @@ def _known_keys(tree: dict[str, Any], keys: Keys) -> Iterable[str]:
         case ("sources", name):
             fields = KINDS[tree["sources"][name]["kind"]].model_fields
             return [field.alias or key for key, field in fields.items()]
+        case ("groups", _):
+            return GroupConfig.model_fields
         case ("views", name):
             algorithm = _algorithm_of(tree["views"][name])
             return ViewConfig.model_fields.keys() - ANY_OPTION | OPTIONS.get(algorithm, frozenset())

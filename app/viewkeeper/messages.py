@@ -1,12 +1,12 @@
 """What the stations say to each other and to the world.
 
-The wire formats are pydantic models; the JSON Schemas in ``schemas/`` are generated from them. Questions, answers and
-action lists stay inside the job and carry Arrow tables, so they are plain dataclasses.
+The wire formats are pydantic models; the JSON Schemas in ``schemas/`` are generated from them. Questions and
+answers stay inside the job and carry Arrow tables, so they are plain dataclasses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -277,14 +277,6 @@ class Answer:
     rows: pa.Table
     position: SnapshotPosition
     tail: pa.Table | None = None
-
-
-@dataclass(frozen=True)
-class ActionList:
-    """A view's change for a run of updates: tables with the view's columns, ``_count`` and ``_update``."""
-
-    view: str
-    tables: Iterable[pa.Table]
 
 
 def json_schemas() -> dict[str, dict[str, Any]]:

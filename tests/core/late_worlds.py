@@ -24,10 +24,10 @@ from viewkeeper.algebra.types import Relation
 from viewkeeper.algebra.view import View
 from viewkeeper.errors import SourceUnreachable
 from viewkeeper.job.keeper import Keeper
+from viewkeeper.job.publishing import Publishing
 from viewkeeper.managers.keeping import Keeping
 from viewkeeper.managers.managers import Managers
 from viewkeeper.managers.sources.postgres_snapshot import PgSnapshot
-from viewkeeper.managers.stages import DriverStage
 from viewkeeper.messages import Answer, Ask, Reached, Received
 from viewkeeper.queue.consumer import MESSAGES
 from viewkeeper.queue.debezium import BARRIER
@@ -64,6 +64,7 @@ class LateSource:
     """One source: its log, its topic, and what of the log can be seen."""
 
     readers = None
+    late = True
 
     def __init__(self, rng: random.Random, name: str, relations: Mapping[str, Relation]):
         self.rng, self.name, self.relations = rng, name, relations
@@ -375,8 +376,7 @@ class Play:
             views=views,
             sources=self.sources,  # type: ignore[arg-type]
             queue=UpdateQueue(inlets),
-            warehouse=self.warehouse,  # type: ignore[arg-type]
-            topics=NoTopics(),  # type: ignore[arg-type]
+            publishing=Publishing(views, self.warehouse, NoTopics(), never()),  # type: ignore[arg-type]
             managers=Managers(
                 views,
                 {name: Keeping() for name in views},
@@ -384,9 +384,7 @@ class Play:
                 self.sources,
                 self.warehouse.stored,  # type: ignore[arg-type]
             ),
-            stage=DriverStage(self.sources),  # type: ignore[arg-type]
             drain=TopicDrain(self.rng, self.sources),
-            pace=never(),
             cut=cut,
             set_aside=lambda rejected: None,
         )

@@ -10,6 +10,7 @@ import pytest
 
 from viewkeeper.algorithms.registry import ALGORITHMS
 from viewkeeper.config import Config, KafkaConfig, load_config
+from viewkeeper.config_groups import GroupConfig
 from viewkeeper.config_sources import SqliteConfig
 from viewkeeper.errors import ConfigError
 
@@ -153,7 +154,7 @@ def test_empty_sections_are_named(tmp_path: Path) -> None:
 
 def test_an_unknown_key_far_from_all_others_gets_the_list_of_known_ones(tmp_path: Path) -> None:
     (found,) = problems(tmp_path, GOOD.replace("{sql: SELECT 1}", "{sql: SELECT 1, zzz: 1}"))
-    assert found == "views.orders.zzz: this key is not known; use one of algorithm, sql, topic"
+    assert found == "views.orders.zzz: this key is not known; use one of algorithm, level, sql, topic"
 
 
 def with_view(settings: str) -> str:
@@ -209,7 +210,7 @@ def test_an_option_of_another_algorithm_is_refused_with_its_owners(tmp_path: Pat
         ("algorithm: refresh, every: 0", "every: must be a number of updates or a duration such as 30s, not 0"),
         ("algorithm: refresh, every: 5x", "every: must be a number of updates or a duration such as 30s, not '5x'"),
         ("algorithm: 3", "algorithm: must be text, not a number; put it in quotes"),
-        ("algorithm: strobe, keyd: true", "keyd: this key is not known; use one of algorithm, sql, topic"),
+        ("algorithm: strobe, keyd: true", "keyd: this key is not known; use one of algorithm, level, sql, topic"),
         ("algorithm: convergent, keyd: true", "keyd: this key is not known; did you mean keyed?"),
     ],
 )
@@ -334,6 +335,6 @@ def test_the_shipped_configurations_are_valid() -> None:
 
 def test_the_full_example_names_every_setting() -> None:
     text = (Path(__file__).parents[2] / "conf" / "full-example.yaml").read_text()
-    for model in (Config, KafkaConfig, SqliteConfig):
+    for model in (Config, KafkaConfig, SqliteConfig, GroupConfig):
         for key in model.model_fields:
             assert f"{key}:" in text

@@ -11,19 +11,21 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
 
 from viewkeeper.algebra.tiny import Row
 from viewkeeper.algebra.types import Relation
 from viewkeeper.algorithms.protocol import Op
 from viewkeeper.managers.keeping import Keeping
+from viewkeeper.managers.managers import Work
 from viewkeeper.managers.sources.sqlite_schema import read_table
 from viewkeeper.managers.sources.sqlite_values import arrow_column
 from viewkeeper.simulator.history import Transaction, Workload
 
 from ..scale import scaled
-from .test_managers import Play, Snapshot
-from .worlds import per_update, plus
+from .test_managers import Play, Snapshot, answered
+from .worlds import plus
 
 KEYED = Keeping("convergent", {"keyed": True})
 ALL = [*(Keeping(name) for name in ("strobe", "t_strobe", "g_strobe", "c_strobe", "c_t_strobe")), KEYED]
@@ -267,10 +269,9 @@ def keep(play: Play) -> None:
         return
     for k in range(1, len(play.order) + 1):
         now = Snapshot(frozenset(range(1, k + 1)), frozenset())
-        pieces = play.managers.changes(
-            {"v"}, play.world.queue([k]), play.received(range(k, k + 1)), k, dict.fromkeys(play.sources, now)
-        )
-        for change in per_update(play.view, pieces["v"]).values():
+        snapshots = dict.fromkeys(play.sources, now)
+        work = Work(play.world.queue([k]), play.received(range(k, k + 1)), np.array([k]), snapshots)
+        for change in answered(play.managers, work).values():
             play.stored = dict(plus(Counter(play.stored), change))
         assert play.stored == play.expected(k), f"after update {k} of {play.order}"
 

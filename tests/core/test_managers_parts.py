@@ -32,10 +32,11 @@ from viewkeeper.algorithms.protocol import (
 from viewkeeper.algorithms.registry import ALGORITHMS
 from viewkeeper.algorithms.sweep import Sweep
 from viewkeeper.consistency.levels import Level
-from viewkeeper.job.hold import LONGEST, MOST, Hold
+from viewkeeper.errors import SourceUnreachable
 from viewkeeper.managers.contents import Labelled, signed_rows
 from viewkeeper.managers.frozen_state import FrozenState
 from viewkeeper.managers.keeping import Keeping, weakest
+from viewkeeper.managers.pace import LONGEST, Pace
 from viewkeeper.managers.stepwise import runs
 from viewkeeper.messages import Answer, Ask
 from viewkeeper.queue.native import read_message
@@ -169,74 +170,43 @@ def test_a_hop_without_a_key_asks_for_everything() -> None:
     assert asks[0].keys is None
 
 
-# Runs, holds, levels ---------------------------------------------------------------------------------------------
-
-
-def test_a_run_ends_only_where_no_global_transaction_is_open() -> None:
-    parts = frozenset({"a", "b"})
-    updates = [
-        Update(1, "a", "1", ()),
-        Update(2, "a", "g", (), parts),
-        Update(3, "a", "2", ()),
-        Update(4, "b", "g", (), parts),
-        Update(5, "b", "3", ()),
-    ]
-    assert [[u.number for u in run] for run in runs(updates, 2)] == [[1, 2, 3, 4], [5]]
-    assert [[u.number for u in run] for run in runs(updates, 1)] == [[1], [2, 3, 4], [5]]
-    assert list(runs([], 1)) == []
+# Runs, paces, levels ---------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_as_long_as_what_changes_in_it() -> None:
     op = Op("r", (1,), 1)
     updates = [Update(k, "a", str(k), ops) for k, ops in enumerate([(), (op,), (op, op, op), (op,), ()], 1)]
     assert [[u.number for u in run] for run in runs(updates, 3)] == [[1, 2, 3], [4, 5]]
+    assert list(runs([], 1)) == []
 
 
-def messages(count: int) -> pa.Table:
-    return pa.table({"offset": list(range(count))})
+def test_a_run_of_complete_n_ends_where_the_view_is_shown() -> None:
+    updates = [Update(k, "a", str(k), ()) for k in range(4, 15)]
+    assert [[u.number for u in run] for run in runs(updates, 2, 5)] == [[4, 5], [6, 7, 8, 9, 10], [11, 12, 13, 14]]
 
 
-def test_nothing_is_held_unless_a_view_is_refreshed_now_and_then() -> None:
-    assert Hold.of([Keeping(), Keeping("strobe")]) is None
+def test_a_manager_works_at_once_if_it_owes_something() -> None:
+    pace = Pace(Keeping(), refreshed=0.0)
+    assert pace.due(1, now=0.0) and not pace.due(0, now=1e9)
 
 
-def test_the_most_frequent_refresh_decides() -> None:
-    kinds = [Keeping("refresh", every=7), Keeping("refresh", every=5), Keeping("refresh", every=timedelta(hours=1))]
-    hold = Hold.of(kinds)
-    assert hold is not None and (hold.messages, hold.seconds) == (5, 3600)
-    hold = Hold.of([Keeping("refresh", every=10 * MOST)])
-    assert hold is not None and hold.messages == MOST
+def test_a_refresh_waits_for_updates_or_for_time_but_never_for_ever() -> None:
+    counted = Pace(Keeping("refresh", every=5), refreshed=100.0)
+    assert not counted.due(4, now=101.0) and counted.due(5, now=101.0)
+    assert counted.due(1, now=100.0 + LONGEST) and not counted.due(0, now=100.0 + LONGEST)
+    timed = Pace(Keeping("refresh", every=timedelta(seconds=30)), refreshed=100.0)
+    assert not timed.due(10**6, now=129.0) and timed.due(1, now=130.0)
+    timed.succeeded(now=131.0)
+    assert not timed.due(1, now=160.0)
 
 
-def test_messages_are_held_until_there_are_enough_and_given_all_at_once() -> None:
-    hold = Hold(messages=5)
-    assert not hold.due
-    hold.add(messages(3), {"t": 3, "u": 1})
-    hold.add(messages(0), {"u": 9})
-    assert not hold.due
-    hold.add(messages(2), {"t": 5})
-    assert hold.due
-    taken, ends = hold.take()
-    assert (len(taken), ends) == (5, {"t": 5, "u": 9})
-    assert not hold.due
-
-
-def test_a_refresh_that_waits_for_updates_does_not_wait_for_ever() -> None:
-    keeping = [Keeping("refresh", every=10)]
-    fresh, old = Hold.of(keeping), Hold.of(keeping, age=LONGEST)
-    assert fresh is not None and old is not None
-    for hold in (fresh, old):
-        hold.add(messages(1), {"t": 1})
-    assert old.due and not fresh.due, "the last refresh decides, whoever made it"
-
-
-def test_time_makes_a_refresh_due_only_if_something_waits() -> None:
-    hold = Hold(seconds=0.0)
-    assert not hold.due
-    hold.add(messages(0), {"t": 3})
-    assert not hold.due
-    hold.add(messages(1), {"t": 4})
-    assert hold.due
+def test_a_manager_that_failed_waits_longer_each_time_and_starts_afresh_once_it_succeeds() -> None:
+    pace, error = Pace(Keeping(), refreshed=0.0), SourceUnreachable.at("source shop", "is away")
+    pauses = [pace.failed(error, now=0.0) for _ in range(8)]
+    assert pauses[:3] == [0.2, 0.4, 0.8] and pauses[-1] == 10.0
+    assert pace.error is error and not pace.due(1, now=9.0) and pace.due(1, now=10.0)
+    pace.succeeded(now=10.0)
+    assert pace.error is None and pace.failed(error, now=11.0) == 0.2
 
 
 def test_a_group_promises_what_its_weakest_view_does() -> None:

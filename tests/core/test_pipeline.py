@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.scale import scaled
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue, Sweep, drive
+from viewkeeper.integrator.arrange import untouched
 from viewkeeper.integrator.integrator import number
 from viewkeeper.messages import Answer, Ask, Reached
 from viewkeeper.queue.consumer import MESSAGES
@@ -137,7 +138,7 @@ class Play:
         received = queue.receive(pa.Table.from_pylist(rows, MESSAGES))
         assert not received.rejected
         views = {name: self.views[name] for name in self.cut.views}
-        batch = number(received, self.cut.last_update, list(views.values()))
+        batch = number(untouched(received), self.cut.last_update, list(views.values()))
         positions = {name: int(position) for name, position in queue.positions().items()}
         cut = Cut(self.cut.last_update + len(batch.numbers), positions, queue.offsets(), {}, [*self.cut.handled])
         cut.handled += [update.position for update in received.updates]
@@ -202,5 +203,5 @@ def test_an_update_no_view_can_see_is_numbered_but_relevant_to_none() -> None:
         for i, c in enumerate(changes)
     ]
     received = UpdateQueue([inlet]).receive(pa.Table.from_pylist(rows, MESSAGES))
-    batch = number(received, 0, [view])
+    batch = number(untouched(received), 0, [view])
     assert batch.updates["views"].to_pylist() == [[], [], ["v"]], "selection fails; no used column changed; relevant"

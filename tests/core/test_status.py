@@ -1,57 +1,273 @@
-"""``viewkeeper status`` as people read it: no broker, no job, a view that is not loaded."""
+"""``viewkeeper status`` as people and programs read it: groups, what they wait for, and what cannot be reached."""
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
+import io
+import json
+import os
+import random
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
-from viewkeeper.commands import status
-from viewkeeper.config import Config, load_config
-from viewkeeper.errors import KafkaError
+from tests.scale import scaled
+from viewkeeper import cli
+from viewkeeper.commands import status, status_sources, status_text
+from viewkeeper.commands.status_groups import configured_groups, sources_named
+from viewkeeper.commands.status_sources import side_by_side
+from viewkeeper.commands.status_state import NOT_ASKED, JobState, Observer, State, gather
+from viewkeeper.config import Config
+from viewkeeper.errors import KafkaError, SourceUnreachable
+from viewkeeper.integrator.groups import split
+from viewkeeper.job.status import StatusFile
+from viewkeeper.managers.recomputed_sql import parse_recomputed
 from viewkeeper.queue import consumer
+from viewkeeper.warehouse.layout import Mark
+from viewkeeper.warehouse.view_table import load_of
 
-CONF = """
-kafka: {bootstrap: "127.0.0.1:1"}
-warehouse: ./warehouse
-sources:
-  crm: {kind: sqlite, path: ./crm.db}
-views:
-  named: {sql: SELECT c.name FROM crm.customers c}
-"""
-DOWN = "Failed to get watermark offsets: Local: All broker connections are down"
+from . import worlds
+from .recomputed_queries import Statements
+from .status_worlds import Place, table, waiting
+
+FAILED = "Failed to get watermark offsets: Local: All broker connections are down"
+REFRESHED = {"sql": "SELECT t.x FROM shop.t t", "algorithm": "refresh", "every": "1h"}
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
-    """Nothing is loaded, and the broker is down; the client's ten seconds of patience are spared."""
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """The broker is down; the client's ten seconds of patience are spared."""
 
     def bounds(*_: object) -> None:
-        raise KafkaError.at("kafka 127.0.0.1:1", DOWN, "is the broker up?")
+        raise KafkaError.at("kafka 127.0.0.1:1", FAILED, "is the broker up?")
 
     monkeypatch.setattr(consumer, "bounds", bounds)
-    with closing(sqlite3.connect(tmp_path / "crm.db")) as db:
-        db.execute("CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT)")
-    file = tmp_path / "conf.yaml"
-    file.write_text(CONF)
-    return load_config(file)
+    return Place(tmp_path)
 
 
-def test_what_is_not_there_is_a_dash_and_what_cannot_be_reached_one_short_line(
-    config: Config, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status._show(status.gather(config))
-    said = capsys.readouterr().out
-    lines = [" ".join(line.split()) for line in said.splitlines()]
+def said(state: State, width: int = 100) -> list[str]:
+    console = Console(width=width, highlight=False, file=io.StringIO())
+    status.show(console, state)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    return [" ".join(line.split()) for line in lines]
+
+
+def as_json(place: Place, capsys: pytest.CaptureFixture[str]) -> Any:
+    assert cli.main(["status", str(place.folder / "conf.yaml"), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def two_groups(place: Place) -> Config:
+    """Group money waits for a refresh, and shares a source with group people, which is up to date."""
+    views = {"accounts": "shop.t", "shelf": REFRESHED, "names": "crm.t", "both": "shop.t"}
+    config = place.configure(views, groups={"money": ["accounts", "shelf"], "people": ["names", "both"]})
+    place.cut("money", ["accounts", "shelf"], 7, shop=12)
+    place.cut("people", ["names", "both"], 3, shop=5, crm=40)
+    place.status(
+        "money",
+        {"accounts": waiting(held=2, waits_for="view shelf"), "shelf": waiting(2, 0, "its next refresh, in 41 min")},
+        waiting="2 updates wait for the next refresh of shelf",
+        updates_handled=7,
+        asked={"shop": {"questions": 2, "keys": 10, "rows": 30, "compensated": 1}},
+        table=table(["accounts", "shelf"], ["gb", "rw", "bw", "rb"], first=7),
+    )
+    place.status(
+        "people",
+        {"names": waiting(), "both": waiting()},
+        updates_handled=3,
+        asked={"shop": {"questions": 1, "keys": 1, "rows": 1, "compensated": 0}},
+        table=table(["names", "both"], ["gb", "gg"], first=2, source="crm"),
+    )
+    return config
+
+
+# ---- what people read
+
+
+def test_what_is_not_there_is_a_dash_and_what_cannot_be_reached_one_short_line(place: Place) -> None:
+    lines = said(gather(place.configure({"named": "crm.t"}, ["crm"])))
+    assert lines[0] == "no job is running"
     assert "crm – unknown unknown 0 0 0 0" in lines
     assert "unknown: kafka 127.0.0.1:1: All broker connections are down" in lines
-    assert "named sweep – – not loaded" in lines
-    assert "None" not in said and "watermark" not in said
+    assert "group all: no cut yet: run 'viewkeeper init' or 'viewkeeper run'" in lines
+    assert "named sweep not loaded – – –" in lines
+    assert "the ViewUpdateTable is empty" in lines
+    assert not any("None" in line or "watermark" in line for line in lines)
 
 
-@pytest.mark.parametrize(("handled", "said"), [(0, "0 updates"), (1, "1 update"), (12_000, "12,000 updates")])
-def test_one_update_is_one_update(handled: int, said: str) -> None:
-    job = {"running": True, "pid": 7, "started": "2024-01-01T00:00:00", "updates_handled": handled, "waiting": None}
-    assert status._job_line(job).endswith(f", {said} handled")
+@pytest.mark.parametrize(("handled", "told"), [(0, "0 updates"), (1, "1 update"), (12_000, "12,000 updates")])
+def test_one_update_is_one_update(handled: int, told: str) -> None:
+    job = JobState(running=True, pid=7, started="2024-01-01T00:00:00", updates_handled=handled)
+    assert status_text.job_line(job).endswith(f", {told} handled")
+
+
+def test_a_job_that_is_silent_is_noticed() -> None:
+    job = JobState(running=True, pid=7, started="2024-01-01T00:00:00", heartbeat="2024-01-01T00:00:00+00:00")
+    assert "not heard of for" in status_text.job_line(job)
+
+
+def test_each_group_tells_its_cut_its_views_and_its_table(place: Place) -> None:
+    lines = said(gather(two_groups(place)))
+    assert lines[0].startswith(f"job {os.getpid()} is running since ") and lines[0].endswith("10 updates handled")
+    assert "shop 5 unknown unknown 3 11 31 1" in lines
+    money = lines.index(next(line for line in lines if line.startswith("group money: cut 0, update 7, ")))
+    assert lines[money].endswith("level complete (PA), 3 more to come")
+    assert lines[money + 1] == "waiting: 2 updates wait for the next refresh of shelf"
+    assert lines[money + 3 : money + 5] == [
+        "accounts sweep exact, complete 2 7 1 view shelf",
+        "shelf refresh exact, strong 2 7 1 its next refresh, in 41 min",
+    ]
+    assert lines[money + 6 : money + 11] == [
+        "update accounts shelf", "U7 (shop.807) g b", "U8 (shop.808) r w", "U9 (shop.809) b w", "U10 (shop.810) r b",
+    ]  # fmt: skip
+    assert "both sweep exact, complete 0 3 1" in lines and "U3 (crm.803) g g" in lines
+    assert lines[-1].startswith("w white: manager owes it r red: waits for others g gray: in newest cut b black: ")
+
+
+def test_trouble_comes_first(place: Place) -> None:
+    config = two_groups(place)
+    place.status("people", {}, pid=None, error="source crm: is another database; reload")
+    place.status("money", {}, waiting="source shop: cannot be reached", trouble=True)
+    warehouse = Observer(config)._reader("people")
+    newest = warehouse.newest()
+    assert newest is not None
+    load = load_of(warehouse._named("both", newest)).id
+    warehouse.layout.mark("both", Mark(load, "offset 3 was set aside"))
+    lines = said(gather(config))
+    assert lines[1:4] == [
+        "group money waits: source shop: cannot be reached",
+        "group people has stopped: source crm: is another database; reload",
+        "view both is not exact: offset 3 was set aside",
+    ]
+    assert "both sweep not exact – 3 1" in lines
+
+
+def test_a_group_that_has_not_begun_or_is_done_already_is_told_apart(place: Place) -> None:
+    config = two_groups(place)
+    place.status("people", {}, pid=None, heartbeat="2020-01-01T00:00:00+00:00")
+    assert "group people is being opened" in said(gather(config))
+    place.status("people", {}, pid=None)
+    assert "group people has ended" in said(gather(config))
+
+
+def test_a_view_that_the_warehouse_has_in_another_group_is_told(place: Place) -> None:
+    place.configure({"v": "shop.t"})
+    place.cut("all", ["v"], 4, shop=1)
+    config = place.configure({"v": "shop.t", "w": "shop.t"}, groups={"one": ["v"], "two": ["w"]})
+    state = gather(config)
+    assert (state.views["v"].loaded, state.views["v"].moved_from, state.views["w"].moved_from) == (False, "all", None)
+    assert "view v is in group all of the warehouse: load it with 'viewkeeper init --reload'" in said(state)
+
+
+def test_what_a_job_left_is_not_taken_for_what_it_does(place: Place) -> None:
+    config = two_groups(place)
+    place.status("money", {"shelf": waiting(2, 0, "its next refresh")}, pid=None, waiting="a refresh", trouble=True)
+    place.status("people", {}, pid=None)
+    state = gather(config)
+    assert (state.job.running, state.job.waiting, state.groups["money"].trouble) == (False, None, False)
+    assert (state.views["shelf"].behind, state.views["shelf"].waits_for) == (2, None)
+
+
+# ---- what programs read
+
+
+def test_with_one_group_programs_find_what_they_always_found(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.configure({"named": "crm.t"}, ["crm"])
+    place.cut("all", ["named"], 9, crm=4)
+    place.status("all", {"named": waiting()}, cut=0, last_update=9, seconds={"sweep": 1.5}, waiting="a while")
+    state = as_json(place, capsys)
+    assert state["cut"] == {**state["cut"], "cut": 0, "last_update": 9, "level": "complete"}
+    assert state["job"] == {**state["job"], "running": True, "pid": os.getpid(), "cut": 0, "waiting": "a while"}
+    assert state["job"]["seconds"] == {"sweep": 1.5}
+    view = {"loaded": True, "folded": 9, "version": 1, "exact": True, "reason": None, "algorithm": "sweep"}
+    assert state["views"]["named"] == {**state["views"]["named"], **view, "level": "complete", "group": "all"}
+    source = {"topic": "crm.updates", "position": "4", "asked": NOT_ASKED}
+    assert state["sources"]["crm"] == {**state["sources"]["crm"], **source}
+
+
+def test_several_groups_have_a_cut_each_and_none_in_common(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    two_groups(place)
+    state = as_json(place, capsys)
+    assert state["cut"] is None and state["job"]["cut"] is None
+    assert {name: group["cut"]["last_update"] for name, group in state["groups"].items()} == {"money": 7, "people": 3}
+    assert state["job"]["waiting"] == "group money: 2 updates wait for the next refresh of shelf"
+    assert (state["job"]["updates_handled"], state["sources"]["shop"]["asked"]["keys"]) == (10, 11)
+    shop = state["sources"]["shop"]
+    assert (shop["position"], shop["positions"]) == ("5", {"money": "12", "people": "5"})
+    assert {name: view["group"] for name, view in state["views"].items()} == {
+        "accounts": "money", "shelf": "money", "names": "people", "both": "people",
+    }  # fmt: skip
+    assert state["groups"]["money"]["table"]["rows"][1] == {
+        "update": 8, "transactions": ["shop.808"], "colors": {"accounts": "r", "shelf": "w"},
+    }  # fmt: skip
+
+
+def test_a_group_that_stopped_keeps_what_it_told_last(place: Place) -> None:
+    config = two_groups(place)
+    StatusFile.of(config.warehouse, "money").failed("source shop: is gone")
+    told = StatusFile.of(config.warehouse, "money").read()
+    assert told is not None
+    assert (told["pid"], told["error"], told["updates_handled"]) == (None, "source shop: is gone", 7)
+    StatusFile.of(config.warehouse, "new").failed("source shop: is gone")
+    assert (StatusFile.of(config.warehouse, "new").read() or {})["error"] == "source shop: is gone"
+
+
+# ---- groups without sources
+
+
+def test_agree_groups_are_those_of_the_job_without_a_look_at_any_source(place: Place) -> None:
+    views = {"a": "shop.t", "b": "CRM.t", "c": {"sql": "SELECT o.x FROM crm.t o JOIN stock.t s ON o.id = s.id"}}
+    alone = {"sql": "SELECT t.x FROM shop.t t", "algorithm": "convergent"}
+    config = place.configure({**views, "d": alone}, ["shop", "crm", "stock"], groups="auto")
+    for source in config.sources:
+        (place.folder / f"{source}.db").unlink()
+    sources_of = {"a": ["shop"], "b": ["crm"], "c": ["crm", "stock"], "d": ["shop"]}
+    assert configured_groups(config) == split(config, sources_of) == {"shop": ("a",), "crm": ("b", "c"), "d": ("d",)}
+
+
+def test_a_view_that_cannot_be_understood_is_where_the_warehouse_has_it(place: Place) -> None:
+    place.cut("shop", ["odd"], 0, shop=1)
+    config = place.configure({"odd": {"sql": "SELECT FROM WHERE ("}, "new": {"sql": "SELECT 1"}}, groups="auto")
+    assert configured_groups(config) == {"shop": ("odd",), "all": ("new",)}
+
+
+def test_agree_the_sources_that_a_statement_names_are_those_that_its_view_uses() -> None:
+    for seed in range(scaled(40, 2_000)):
+        rng = random.Random(seed)
+        world = worlds.random_world(rng, 0)
+        sql = Statements(rng, world.catalog).statement()
+        view = parse_recomputed("v", sql, world.catalog)
+        found = sources_named(sql, {source for source, _ in world.catalog})
+        assert found == view.sources, f"seed {seed}: {sql}"
+
+
+# ---- side by side
+
+
+def test_everything_is_looked_at_at_the_same_time_and_nobody_is_waited_for_too_long() -> None:
+    meeting, never = threading.Barrier(3, timeout=30), threading.Event()
+
+    def unreachable() -> None:
+        meeting.wait()
+        raise SourceUnreachable.at("source crm", "cannot be reached", "is it up?")
+
+    found = side_by_side({"one": meeting.wait, "two": unreachable, "three": meeting.wait})
+    assert found["two"] == "unknown: source crm: cannot be reached"
+    assert {found["one"], found["three"]} < {0, 1, 2}
+    late = side_by_side({"source crm": never.wait, "source shop": lambda: "7"}, seconds=0.05)
+    assert late == {"source crm": "unknown: source crm: no answer within 0 s", "source shop": "7"}
+
+
+def test_a_defect_in_a_look_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError):
+        side_by_side({"one": lambda: 1 // 0})
+
+
+def test_a_frame_asks_nobody(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = two_groups(place)
+    monkeypatch.setattr(status_sources, "make_source", lambda *_: pytest.fail("a source was asked"))
+    state = Observer(config).look({})
+    assert {source.messages_behind for source in state.sources.values()} == {None}

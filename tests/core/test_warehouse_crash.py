@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from tests.scale import THOROUGH
 from viewkeeper.algebra.bag import SignedBag
 from viewkeeper.warehouse.cuts import UpdateRow, WarehouseTransaction, update_table
 from viewkeeper.warehouse.fault import CRASH_AFTER
+from viewkeeper.warehouse.groups import group_of, groups
 from viewkeeper.warehouse.reader import WarehouseReader
 from viewkeeper.warehouse.warehouse import Warehouse
 
@@ -67,17 +70,17 @@ def batch(done: int) -> WarehouseTransaction:
     return transaction
 
 
-def run(root: Path, crash_after: str) -> int | None:
+def run(root: Path, crash_after: str, work: Callable[[Path], None] = job) -> int | None:
     """Runs the job in a process that dies after the step, and returns its exit code."""
-    process = PROCESSES.Process(target=crashing_job, args=(root, crash_after))
+    process = PROCESSES.Process(target=crashing_job, args=(root, crash_after, work))
     process.start()
     process.join(60)
     return process.exitcode
 
 
-def crashing_job(root: Path, crash_after: str) -> None:
+def crashing_job(root: Path, crash_after: str, work: Callable[[Path], None]) -> None:
     os.environ[CRASH_AFTER] = crash_after
-    job(root)
+    work(root)
 
 
 # Processes are forked from one that has imported everything but run nothing: a crash then costs no start-up.
@@ -109,3 +112,77 @@ def total(reader: WarehouseReader, view: str, update: int) -> int:
     counts: Counter[Any] = SignedBag(reader.read(view, update=update).read_all()).counts()
     assert len(counts) == 1
     return sum(counts.values())
+
+
+# ---- a view that moves from one group to another -----------------------------------------------------------
+
+A_LAST, B_AT, B_LAST = 7, 3, 5
+"""Group a ends at update 7 and holds m until then; group b takes m over at its update 3 and ends at 5."""
+
+
+def moving_job(root: Path) -> None:
+    """Group a keeps m and n, group b keeps o; then m moves to b, whose numbers are smaller; resumes anywhere."""
+    a, b = Warehouse(root, "a"), Warehouse(root, "b")
+    with a.lock():
+        newest = {"a": a.open(), "b": b.open()}
+        grow(a, ["m", "n"], A_LAST if group_of(root, "m") != "b" else 0)
+        grow(b, ["o"], B_AT)
+        if newest["b"] is None or group_of(root, "m") != "b":
+            if group_of(root, "m") == "a":
+                a.leave(["m"])
+            load_row(b, "m", 100)
+            b.commit(WarehouseTransaction(B_AT, {"s": "3"}, {"s": 3}, "complete", views=["o", "m"]))
+        grow(b, ["o", "m"], B_LAST)
+        b.fold()
+        b.commit(WarehouseTransaction(B_LAST, {"s": "5"}, {"s": 5}, "complete"))
+
+
+def grow(warehouse: Warehouse, views: list[str], last: int) -> None:
+    """One update a cut, each adding a row to each view, with a fold in the middle; loads the views first."""
+    newest = warehouse.newest()
+    if newest is None:
+        for view in views:
+            load_row(warehouse, view, 1)
+        newest = warehouse.commit(WarehouseTransaction(0, {"s": "0"}, {"s": 0}, "complete"))
+    for k in range(newest.last_update + 1, last + 1):
+        transaction = WarehouseTransaction(k, {"s": str(k)}, {"s": k}, "complete")
+        transaction.updates = update_table([UpdateRow(k, "s", str(k), "t", k, tuple(views))])
+        transaction.changes = {view: [pa.table({"x": ["x"], "_count": [1], "_update": [k]})] for view in views}
+        warehouse.commit(transaction)
+        if k == 2:
+            warehouse.fold()
+
+
+def load_row(warehouse: Warehouse, view: str, times: int) -> None:
+    newest = warehouse.newest()
+    table = pa.table({"x": ["x"], "_count": [times]})
+    schema = table.drop_columns("_count").schema
+    warehouse.load(view, schema, "SELECT", [table], 0 if newest is None else newest.last_update)
+
+
+# Cuts 1 to 8 are group a's, 9 to 12 group b's, 13 the one that m leaves by, 14 the one that it comes by.
+MOVING_STEPS = ["load:4", "cut:13", "clear:13", "cut:14", "clear:14", "changes:19", "fold:4"]
+OTHER_STEPS = ["load:3", "changes:14", "changes:17", "cut:12", "changes:18", "updates:11", "cut:15", "cut:16", "fold:5"]
+
+
+@pytest.mark.parametrize("step", [*MOVING_STEPS, *(OTHER_STEPS if THOROUGH else ())])
+def test_a_kill_while_a_view_moves_between_groups_changes_nothing(tmp_path: Path, step: str) -> None:
+    assert run(tmp_path, step, moving_job) == -signal.SIGKILL
+    for group in groups(tmp_path):  # whoever reads now sees whole cuts, and nothing of another group
+        reader = WarehouseReader(tmp_path, group)
+        newest = reader.newest()
+        for view in newest.versions if newest is not None else ():
+            base = 100 - B_AT if (view, group) == ("m", "b") else 1
+            assert newest is not None and total(reader, view, newest.last_update) == base + newest.last_update
+    moving_job(tmp_path)
+    a, b = WarehouseReader(tmp_path, "a"), WarehouseReader(tmp_path, "b")
+    assert (group_of(tmp_path, "m"), group_of(tmp_path, "n"), group_of(tmp_path, "o")) == ("b", "a", "b")
+    assert [total(a, "n", k) for k in range(A_LAST + 1)] == list(range(1, A_LAST + 2))
+    assert [total(b, "o", k) for k in range(B_LAST + 1)] == list(range(1, B_LAST + 2))
+    assert [total(b, "m", k) for k in range(B_AT, B_LAST + 1)] == [100, 101, 102]
+    assert pa.concat_tables(b.changes("m", 0, 99))["_update"].to_pylist() == [4, 5]
+    newest = b.newest()
+    assert newest is not None and newest.folded == {"m": B_LAST, "o": B_LAST}
+    for view, expected in (("m", 102), ("o", B_LAST + 1)):
+        table = DeltaTable(str(tmp_path / "views" / view), version=newest.versions[view]).to_pyarrow_table()
+        assert sum(table["_count"].to_pylist()) == expected

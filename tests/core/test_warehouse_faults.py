@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 
 from tests.core.test_warehouse import SCHEMA, STATE, content, loaded, rows, transaction
 from viewkeeper.errors import NegativeCount, Problem, SourceUnreachable, WarehouseError, WarehouseUnreachable
-from viewkeeper.warehouse import view_table, warehouse
+from viewkeeper.warehouse import retention, view_table, warehouse
 from viewkeeper.warehouse.layout import write_atomically
 from viewkeeper.warehouse.log_table import checkpoints
 from viewkeeper.warehouse.reader import WarehouseReader
@@ -38,7 +38,8 @@ class Clock:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch):
         self.root, self.days_ago = root, 0.0
         monkeypatch.setattr(view_table, "time", self)
-        monkeypatch.setattr(warehouse, "now", lambda: datetime.fromtimestamp(self.time(), UTC))
+        for module in (warehouse, retention):
+            monkeypatch.setattr(module, "now", lambda: datetime.fromtimestamp(self.time(), UTC))
 
     def time(self) -> float:
         return time.time() - self.days_ago * DAY
@@ -116,7 +117,7 @@ def test_a_fold_that_fails_after_its_commit_is_whole_and_not_folded_twice(tmp_pa
     kept = loaded(tmp_path, [(1, "a", 1)])
     grow(kept, 1, 7)
     kept.commit(transaction(8, [(1, "a", 1, 8)]))
-    assert kept._view("v").refreshed_version() == 8  # the next makes a checkpoint
+    assert kept.view_table("v").refreshed_version() == 8  # the next makes a checkpoint
     blocked_checkpoint(tmp_path / "views" / "v", 9)
     with pytest.raises(WarehouseError):
         kept.fold()

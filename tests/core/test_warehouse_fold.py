@@ -19,7 +19,7 @@ from viewkeeper.warehouse import view_table
 from viewkeeper.warehouse.hashing import row_hashes
 from viewkeeper.warehouse.pace import FoldPace
 from viewkeeper.warehouse.spill import Consolidator
-from viewkeeper.warehouse.view_table import ViewTable
+from viewkeeper.warehouse.view_table import ViewTable, load_of
 
 INSTANT = datetime(2024, 1, 1, tzinfo=UTC)
 DOMAINS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -72,7 +72,7 @@ def test_oracle_folds_of_every_type_equal_the_plain_sum(
         state = summed(state, change)
         step = view.rewrite if update % 4 == 0 else lambda tables, k: view.fold(tables[0], k)
         fold = step([table_of(change)], update)
-        assert view.newest_fold() == fold
+        assert view.newest_fold(load_of(view.table)) == fold
         stored = SignedBag(DeltaTable(str(view.path), version=fold.version).to_pyarrow_table())
         assert stored.counts() == state, f"seed {seed}, update {update}"
         assert len(stored.table) == len(state)

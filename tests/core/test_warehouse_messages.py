@@ -66,6 +66,18 @@ def test_an_update_that_spans_tables_is_one_message() -> None:
     assert {m.view for m in sent} == {'v"'}
 
 
+def test_updates_that_share_a_number_are_one_message_that_names_all_of_them() -> None:
+    shared = [("shop", "s2", 8), ("crm", "c1", 3), ("shop", "s1", 7)]
+    rows = [UpdateRow(4, "hr", "h1", "topic", 0), *(UpdateRow(5, s, txn, "topic", at) for s, txn, at in shared)]
+    table = update_table([*rows, UpdateRow(6, "crm", "c2", "topic", 4)])
+    sent = [ViewUpdateMessage(**json.loads(m)) for m in view_messages("v", table, [changes(4, 5, 5), changes(5, 6)])]
+    assert [(m.update, m.source, m.txn, len(m.changes)) for m in sent] == [
+        (4, "hr", "h1", 1),
+        (5, "crm+shop", "c1+s1+s2", 3),
+        (6, "crm", "c2", 1),
+    ]
+
+
 def test_pieces_stay_small_and_say_how_many_they_are() -> None:
     text = "y" * 1_000
     sent = messages(3, changes(1), changes(*[2] * 700, text=text), changes(*[2] * 700, 3, text=text), changes(3))

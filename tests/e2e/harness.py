@@ -26,9 +26,11 @@ import orjson
 from tests.conftest import SharedBroker, eventually, unique
 from tests.e2e.debezium_topic import transactions
 from tests.e2e.postgres import Database
+from viewkeeper.config_groups import ALL
 from viewkeeper.messages import Reached
 from viewkeeper.warehouse.cuts import Cut
 from viewkeeper.warehouse.fault import CRASH_AFTER
+from viewkeeper.warehouse.groups import groups
 from viewkeeper.warehouse.reader import WarehouseReader
 
 VIEWKEEPER = str(Path(sys.executable).with_name("viewkeeper"))
@@ -233,7 +235,7 @@ class Installation:
     def deliver(self) -> None:
         """Runs capture until the topics hold every change there is."""
         with self.capturing():
-            for source in self.cut().positions:
+            for source in sorted({source for cut in self.newest_cuts().values() for source in cut.positions}):
                 if source in self.databases:
                     self.last_id(source)
                 else:
@@ -256,32 +258,37 @@ class Installation:
 
     # ---- what came out
 
-    def reader(self) -> WarehouseReader:
-        return WarehouseReader(self.folder / "warehouse")
+    def reader(self, group: str = ALL) -> WarehouseReader:
+        return WarehouseReader(self.folder / "warehouse", group)
 
-    def cut(self) -> Cut:
-        """The newest cut."""
-        cut = self.reader().newest()
-        assert cut is not None, "there is no cut yet"
+    def cut(self, group: str = ALL) -> Cut:
+        """The newest cut of a group."""
+        cut = self.reader(group).newest()
+        assert cut is not None, f"there is no cut of {group} yet"
         return cut
+
+    def newest_cuts(self) -> dict[str, Cut]:
+        """The newest cut of every group that the warehouse holds."""
+        return {group: self.cut(group) for group in groups(self.folder / "warehouse")}
 
     def messages(self, topic: str) -> list[tuple[int, dict[str, Any]]]:
         """The readable messages of a source's topic or of ``view.<view>``'s: (offset, content)."""
         return [(m.offset(), orjson.loads(m.value())) for m in self.broker.messages(self.topics[topic])]
 
-    def await_cut(self, past: int, job: Running) -> None:
-        """Waits until the job has committed a cut past this one."""
-        self._await(lambda: (c := self.reader().newest()) is not None and c.cut > past, f"cut {past + 1}", job)
+    def await_cut(self, past: int, job: Running, group: str = ALL) -> None:
+        """Waits until the job has committed a cut of the group past this one."""
+        reader = self.reader(group)
+        self._await(lambda: (c := reader.newest()) is not None and c.cut > past, f"cut {past + 1} of {group}", job)
 
-    def await_position(self, job: Running) -> None:
-        """Waits until a cut of the job holds all that the sources have committed by now."""
-        wanted = {source: self.last_id(source) for source in self.cut().positions}
+    def await_position(self, job: Running, group: str = ALL) -> None:
+        """Waits until a cut of the group holds all that its sources have committed by now."""
+        wanted = {source: self.last_id(source) for source in self.cut(group).positions}
 
         def reached() -> bool:
-            positions = {source: Reached.parse(text) for source, text in self.cut().positions.items()}
+            positions = {source: Reached.parse(text) for source, text in self.cut(group).positions.items()}
             return all(max(positions[source].last, positions[source].until) >= last for source, last in wanted.items())
 
-        self._await(reached, f"positions {wanted}", job)
+        self._await(reached, f"positions {wanted} in {group}", job)
 
     def _await(self, condition: Callable[[], bool], what: str, job: Running) -> None:
         eventually(lambda: condition() or not job.alive, PATIENCE, what)

@@ -26,10 +26,10 @@ from tests.e2e.debezium_topic import Transaction, transactions
 from tests.e2e.postgres import Captured, Database, Debezium
 from viewkeeper.config import load_config
 from viewkeeper.job.assembly import Project, assemble, used_by
+from viewkeeper.job.group_job import GroupJob
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.opening import Opening
 from viewkeeper.job.patience import patiently
-from viewkeeper.job.run import Job
 from viewkeeper.job.status import StatusFile
 from viewkeeper.managers.sources.postgres import PostgresSource
 from viewkeeper.queue.consumer import MESSAGES
@@ -130,10 +130,10 @@ class World:
         return self.keeper.cut
 
     @property
-    def job(self) -> Job:
+    def job(self) -> GroupJob:
         """The job around the keeper, for what it does between batches."""
         status = StatusFile.of(self.project.config.warehouse)
-        return Job(self.project, self.keeper, status, self.keeper.stop, _looked=float("-inf"))
+        return GroupJob(self.project, self.keeper, status, self.keeper.stop, lambda: None, _looked=float("-inf"))
 
     def source(self, name: str) -> PostgresSource:
         source = self.project.sources[name]

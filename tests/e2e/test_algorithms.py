@@ -22,7 +22,6 @@ from viewkeeper.config import load_config
 from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import UsageError
 from viewkeeper.job.assembly import keeping_of
-from viewkeeper.job.hold import Hold
 from viewkeeper.queue import consumer
 
 pytestmark = pytest.mark.e2e
@@ -108,7 +107,6 @@ def world(broker: SharedBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def keep_a_while(world: Installation) -> None:
     """The job without its stream, for a few batches; like the job, it waits for messages enough to refresh."""
     with opened(world) as keeper:
-        keeper.hold = Hold.of(keeper.managers.keeping.values())
         offsets = {inlet.topic: inlet.offset for inlet in keeper.queue.inlets.values()}
         deadline = time.monotonic() + PATIENCE
         while keeper.batches < 4:
@@ -132,7 +130,7 @@ def test_an_algorithm_reaches_its_level_on_the_stored_warehouse(
 
 
 def test_cuts_and_status_tell_what_is_promised(world: Installation) -> None:
-    assert {cut.level for cut in world.reader().cuts(0, world.cut().cut)} == {str(Level.INCONSISTENT)}
+    assert {cut.level for cut in world.reader().cuts(0, world.cut().cut)} == {str(Level.CONVERGENT)}
     views = json.loads(world.done("status", "--json").out)["views"]
     assert {name: view["algorithm"] for name, view in views.items()} == {name: name for name in VIEWS}
     assert [views[name]["level"] for name in ("sweep", "complete_n", "t_strobe", "strobe", "convergent")] == [
@@ -176,11 +174,11 @@ def test_views_may_change_their_algorithm_but_leave_the_conventional_one_only_by
     world.write("c", "INSERT INTO t VALUES (7, 'p', 9)", "DELETE FROM t WHERE id = 2")
     world.deliver()
     with opened(world) as keeper:
-        keeper.hold = Hold()
         offsets = {inlet.topic: inlet.offset for inlet in keeper.queue.inlets.values()}
-        assert not keeper.maintain(consumer.read(world.broker.client(), offsets, seconds=1.0))
+        assert keeper.maintain(consumer.read(world.broker.client(), offsets, seconds=1.0))
+        assert keeper.cut.last_update == 2 and len(keeper.pending) == 1, "the third update waits for a fourth"
         assert not keeper.release()
-        keeper.hold.seconds = 0.0
+        keeper.targets = keeper.queue.passed()
         assert keeper.release() and not keeper.release(), "what was held back is handled when it is time, and once"
     assert cli.main(["verify", str(world.conf)]) == 0
 

@@ -15,6 +15,7 @@ from tests.conftest import unique
 from tests.e2e.conftest import Install
 from tests.e2e.harness import Installation
 from viewkeeper.config import load_config
+from viewkeeper.config_groups import ALL
 from viewkeeper.errors import BadMessage, NegativeCount
 from viewkeeper.job.assembly import assemble
 from viewkeeper.job.keeper import Keeper
@@ -74,8 +75,8 @@ def shop(install: Install) -> Installation:
 
 @contextmanager
 def opened(world: Installation) -> Iterator[Keeper]:
-    """The job up to its stream; opening loads the views first if need be."""
-    project = assemble(load_config(world.conf))
+    """The job of a group up to its stream; opening loads the views first if need be."""
+    project = assemble(load_config(world.conf)).part(ALL)
     warehouse = Warehouse(project.config.warehouse)
     with warehouse.lock():
         yield Opening(project, warehouse).open()

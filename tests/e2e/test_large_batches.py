@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ from tests.e2e.harness import Installation, Writers
 from tests.e2e.oracle import Oracle
 from tests.e2e.shop import TABLES, VIEWS, WRITES, series
 from viewkeeper.config import load_config
+from viewkeeper.integrator.arrange import untouched
 from viewkeeper.integrator.integrator import number
 from viewkeeper.job.assembly import assemble
 from viewkeeper.job.freezing import frozen
 from viewkeeper.job.opening import Opening
-from viewkeeper.managers import stages
-from viewkeeper.managers.stages import LARGE, DriverStage, SparkStage
+from viewkeeper.managers import managers as managers_module
+from viewkeeper.managers import spark_stage
+from viewkeeper.managers.managers import Task, Work
+from viewkeeper.managers.spark_stage import LARGE, SparkStage
 from viewkeeper.queue.consumer import MESSAGES
 from viewkeeper.warehouse.warehouse import Warehouse
 
@@ -42,7 +46,7 @@ def test_oracle_a_transaction_of_more_rows_than_the_driver_sweeps_is_exact(insta
         world.done("run", "--until-idle")
     assert len(world.messages("shop")) > 3 * world.cut().last_update  # the updates came in pieces
     assert (world.folder / "warehouse" / "scratch").is_dir()  # the workers' files passed through it
-    assert not list((world.folder / "warehouse" / "scratch").iterdir())
+    assert not [path for path in (world.folder / "warehouse" / "scratch").rglob("*") if path.is_file()]
     assert 3 <= oracle.check(reads=2) <= 4
     oracle.check_ends_at_sources()
 
@@ -63,7 +67,8 @@ def test_agree_driver_and_workers_sweep_a_batch_alike(
     install: Install, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slices of a few rows, so that the changes of one update are swept by different workers."""
-    monkeypatch.setattr(stages, "SLICE", 7)
+    monkeypatch.setattr(spark_stage, "SLICE", 7)
+    monkeypatch.setattr(managers_module, "LARGE", 1)
     world = install(TABLES, VIEWS)
     world.done("init")
     with world.capturing(), Writers(world, seed=9, writes=WRITES, pause=0.02) as writers:
@@ -75,21 +80,26 @@ def test_agree_driver_and_workers_sweep_a_batch_alike(
     with warehouse.lock():
         keeper = Opening(project, warehouse).open()
         received = keeper.queue.receive(everything(world))
-        batch = number(received, 0, list(project.views.values()))
-        here = DriverStage(project.sources)
-        there = SparkStage(spark, project.sources, tmp_path / "scratch")
+        batch = number(untouched(received), 0, list(project.views.values()))
+        tasks = [Task(name, 0, batch.last, batch.starts[name]) for name in project.views]
+        here, there = ({}, {})
         with frozen(project.sources, keeper.queue.positions(), hold=True) as at:
-            swept = [stage.sweep(batch.queue, batch.starts, project.views, at.snapshots) for stage in (here, there)]
-            results = [
-                {name: per_update(project.views[name], pieces) for name, pieces in stage.items()} for stage in swept
-            ]
+            work = Work(batch.queue, received.updates, batch.number_of, at.snapshots)
+            results = []
+            for tallies, stage in (
+                (here, None),
+                (there, SparkStage(spark, project.sources, tmp_path / "scratch", there)),
+            ):
+                managers = replace(keeper.managers, tallies=tallies, large_stage=stage)
+                outcomes = managers.answer(tasks, work)
+                results.append({name: per_update(project.views[name], o.tables) for name, o in outcomes.items()})
     assert results[0].keys() == results[1].keys() == VIEWS.keys()
     for name in VIEWS:
         assert _kept(results[0][name]) == _kept(results[1][name]), name
     changed = sum(len(rows) for changes in results[0].values() for rows in changes.values())
     assert changed > 10, "however many writes went into one update"
-    assert there.tallies.keys() == here.tallies.keys()
-    assert all(there.tallies[s].questions > here.tallies[s].questions for s in here.tallies)
+    assert there.keys() == here.keys()
+    assert all(there[source].questions > here[source].questions for source in here)
     assert not list((tmp_path / "scratch").iterdir())
 
 

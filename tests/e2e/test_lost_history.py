@@ -13,6 +13,7 @@ from tests.conftest import unique
 from tests.e2e.conftest import Install
 from tests.e2e.harness import Installation
 from viewkeeper.config import load_config
+from viewkeeper.config_groups import ALL
 from viewkeeper.errors import BadMessage, SourceError, UsageError
 from viewkeeper.job.assembly import assemble
 from viewkeeper.job.keeper import Keeper
@@ -36,8 +37,8 @@ JOINED = "SELECT o.id, o.total, c.name FROM shop.orders o JOIN crm.customers c O
 
 @contextmanager
 def opened(world: Installation, reload: Sequence[str] = ()) -> Iterator[Keeper]:
-    """The job up to its stream."""
-    project = assemble(load_config(world.conf))
+    """The job of a group up to its stream."""
+    project = assemble(load_config(world.conf)).part(ALL)
     warehouse = Warehouse(project.config.warehouse)
     with warehouse.lock():
         yield Opening(project, warehouse, reload).open()

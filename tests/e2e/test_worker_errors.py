@@ -14,7 +14,7 @@ from tests.core import worlds
 from viewkeeper.errors import SourceError, WarehouseError
 from viewkeeper.job.session import spark_session
 from viewkeeper.managers.sources.sqlite import SqliteSnapshot, SqliteSource
-from viewkeeper.managers.stages import SparkStage
+from viewkeeper.managers.spark_stage import SparkStage
 from viewkeeper.messages import Ask
 
 pytestmark = pytest.mark.e2e

@@ -14,8 +14,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from viewkeeper.algebra.expressions import Expr
-from viewkeeper.algebra.types import Column
+from viewkeeper.algebra.expressions import ColumnRef, Expr
+from viewkeeper.algebra.types import Column, Type
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,13 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Computed(Expr):
+    """A value that only a view's ``query`` can tell; of itself it has a type and nothing else."""
+
+    type: Type
+
+
+@dataclass(frozen=True)
 class Hop:
     """One step of a sweep: join ``occurrence`` to what is already there.
 
@@ -71,12 +78,19 @@ class Hop:
 
 @dataclass(frozen=True)
 class View:
+    """A view; if it has a ``query``, it can only be recomputed, by running that statement over its relations in full.
+
+    Such a view has one occurrence for each relation that it uses, without selections, no edges, no hops, and
+    ``Computed`` outputs.
+    """
+
     name: str
     occurrences: tuple[Occurrence, ...]
     edges: tuple[Edge, ...]
     residuals: tuple[Expr, ...]
     outputs: tuple[Output, ...]
     sql: str  # canonical text: two views with the same text are the same view
+    query: str | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -97,8 +111,11 @@ class View:
     def hops(self, start: int, within: frozenset[int] | None = None) -> tuple[Hop, ...]:
         """The order in which a sweep from ``start`` visits the others: always along an open join edge.
 
-        ``within`` limits it to these occurrences, which must be joined with each other.
+        ``within`` limits it to these occurrences, which must be joined with each other. A view that can only be
+        recomputed is not swept.
         """
+        if self.query is not None:
+            return ()
         wanted = frozenset(range(len(self.occurrences))) if within is None else within
         plan = self._plans.get((start, wanted))
         if plan is None:
@@ -150,3 +167,10 @@ class View:
                 probe = (e.left, e.left_column)
                 probes[e.right_column] = min(probe, probes.get(e.right_column, probe))
         return set(probes.items())
+
+
+def in_full(source: str, relation: str, columns: Sequence[Column]) -> View:
+    """The view that shows these columns of one relation, and all of its rows."""
+    itself = Occurrence(0, relation, source, relation, tuple(columns))
+    outputs = tuple(Output(c.name, ColumnRef(0, c.name, c.type)) for c in columns)
+    return View(relation, (itself,), (), (), outputs, "")

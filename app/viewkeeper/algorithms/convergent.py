@@ -11,7 +11,7 @@ form of strobe-1996, Example 1. Without, a deletion is joined like an insertion,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from viewkeeper.algebra.view import Hop
 from viewkeeper.algorithms.keys import Deleted, Keys
@@ -38,7 +38,7 @@ class Convergent(SequentialSweep):
     def _by_key(self, update: Update) -> Process:
         keys = Keys.of(self.tiny)
         gone = tuple(keys.action(deleted) for deleted in self._deleted(update, keys))
-        inserted = Update(update.number, update.source, update.txn, tuple(op for op in update.ops if op.count > 0))
+        inserted = replace(update, ops=tuple(op for op in update.ops if op.count > 0))
         if gone and inserted.ops:
             yield Install(frozenset(), gone)
         if not inserted.ops:
@@ -59,15 +59,15 @@ class Convergent(SequentialSweep):
         return lambda number: not hop.inclusive and number == update.number
 
     def _finished(self, update: Update, *actions: Action) -> Install:
-        """The update's install; it counts as reflected when all earlier ones of its source do."""
+        """The update's install; it counts as reflected when all earlier ones of its sources do."""
         self.done.add(update.number)
         reflected = set()
         blocked: set[str] = set()
         for other in self.received:
-            if other.number in self.done and other.source not in blocked:
+            if other.number in self.done and blocked.isdisjoint(other.sources):
                 reflected.add(other.number)
             else:
-                blocked.add(other.source)
+                blocked |= other.sources
         for number in reflected:
             self.received.remove(number)
         self.done -= reflected

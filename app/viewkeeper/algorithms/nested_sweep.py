@@ -87,9 +87,11 @@ class NestedSweep(SequentialSweep):
         """The next updates of the hop's source that change this occurrence alone, or nothing of the view."""
         new: list[Update] = []
         for other in self.received:
-            if other.source != hop.occurrence.source or other.number in self.taken:
+            if hop.occurrence.source not in other.sources or other.number in self.taken:
                 continue
-            if not self._touched(other) <= {hop.occurrence.index} or len(self.taken) + len(new) >= self.bound:
+            # One of several sources would come before what those others sent earlier.
+            alone = len(other.sources) == 1 and self._touched(other) <= {hop.occurrence.index}
+            if not alone or len(self.taken) + len(new) >= self.bound:
                 break
             new.append(other)
         return new

@@ -28,11 +28,12 @@ from viewkeeper.algebra.view import Hop, Occurrence
 
 @dataclass(frozen=True)
 class Op:
-    """One row inserted (+1) or deleted (−1)."""
+    """One row inserted (+1) or deleted (−1); ``source`` is where, if its update does not say so."""
 
     relation: str
     row: Row
     count: int
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Update:
     """U_k: everything one source transaction did, in its order; ``number`` is its place in delivery order.
 
     ``parts`` names the sources of the global transaction that it is a part of (``txn`` is then the same in all).
+    ``spans`` names those of a transaction that is here as a whole, all its parts in one: its ops say where they were.
     """
 
     number: int
@@ -47,14 +49,18 @@ class Update:
     txn: str
     ops: tuple[Op, ...]
     parts: frozenset[str] = frozenset()
+    spans: frozenset[str] = frozenset()
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """Where it was done."""
+        return self.spans or frozenset({self.source})
 
     def change(self, tiny: TinyView, occurrence: Occurrence) -> Bag:
         """ΔR as an occurrence sees it."""
-        if occurrence.source != self.source:
-            return {}
         bag: Bag = {}
         for op in self.ops:
-            if op.relation == occurrence.relation:
+            if op.relation == occurrence.relation and (op.source or self.source) == occurrence.source:
                 add(bag, {op.row: op.count})
         return tiny.rows(occurrence, bag)
 

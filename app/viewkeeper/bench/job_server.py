@@ -22,11 +22,12 @@ from viewkeeper.bench.answers import Answers
 from viewkeeper.bench.job_stream import Drained, KeptStream
 from viewkeeper.config import load_config
 from viewkeeper.job.assembly import assemble
-from viewkeeper.job.keeper import Keeper, StepTimes
+from viewkeeper.job.group_job import GroupJob
+from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.opening import Opening
-from viewkeeper.job.run import Job
+from viewkeeper.job.publishing import StepTimes
 from viewkeeper.job.status import StatusFile
-from viewkeeper.managers.stages import DriverStage, SparkStage
+from viewkeeper.managers.spark_stage import SparkStage
 from viewkeeper.warehouse.warehouse import Warehouse
 
 
@@ -99,9 +100,8 @@ class _Server:
         seconds = time.perf_counter() - begin
         self.times = self.keeper.times = _Recorder(positions=self.keeper.queue.positions)
         self.spark = spark_session(self.folder / "logs" / "spark.log", self.stop)
-        self.keeper.large_stage = SparkStage(
-            self.spark, self.keeper.sources, self.folder / "scratch", self.keeper.stage.tallies
-        )
+        managers = self.keeper.managers
+        managers.large_stage = SparkStage(self.spark, managers.sources, self.folder / "scratch", managers.tallies)
         return seconds
 
     def hold(self) -> None:
@@ -123,14 +123,14 @@ class _Server:
         """Starts a stream on what the topics hold; ends it when the positions are in a cut and all was read."""
         self._end_stream()
         self.keeper.rewind()
-        answers, stage = Answers(), self.keeper.stage
-        self.keeper.stage = DriverStage(answers.of(self.keeper.sources), stage.tallies)
+        answers, managers = Answers(), self.keeper.managers
+        managers.sources = answers.of(self.keeper.sources)
         stream = self._started()
         try:
             drained, again = stream.catch_up(targets)
         finally:
             stream.close()
-            self.keeper.stage = stage
+            managers.sources = self.keeper.sources
         return Backlog(drained, again, *answers.counted())
 
     def _started(self) -> KeptStream:
@@ -167,7 +167,8 @@ class _Server:
         self._end_stream()
         self.times.steps.clear()
         self._stopped_by_parent(self.stop)
-        Job(self.project, self.keeper, StatusFile.of(self.folder), self.stop).run(until_idle=False)
+        status = StatusFile.of(self.folder)
+        GroupJob(self.project, self.keeper, status, self.stop, lambda: self.spark).run(until_idle=False)
         return self.times.steps
 
     def _stopped_by_parent(self, stop: threading.Event) -> None:

@@ -10,7 +10,7 @@ from viewkeeper.bench.job_stream import Drained
 
 Figures = dict[str, float]
 
-ITEMS = ("backlog", "hot", "recompute", "wide", "latency", "fold", "cuts", "simulator", "postgres")
+ITEMS = ("backlog", "hot", "recompute", "wide", "latency", "fold", "cuts", "simulator", "merge", "postgres")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from viewkeeper.bench.latency import (
     write_singly,
     write_steadily,
 )
+from viewkeeper.bench.merge import bench_merge
 from viewkeeper.bench.plan import Figures, Plan, per_update
 from viewkeeper.bench.postgres import bench_postgres
 from viewkeeper.bench.recompute import recompute_seconds
@@ -55,6 +56,9 @@ class Bench:
             simulated = rows // 100
             with self.teller.told(f"{simulated:,} updates through simulated worlds"):
                 figures |= bench_simulator(simulated)
+        if "merge" in self.items:
+            with self.teller.told(f"{rows:,} action lists through the merge process"):
+                figures |= bench_merge(rows)
         if "postgres" in self.items:
             folder = self.folder / f"postgres{rows}"
             figures |= bench_postgres(self.plan, rows, folder, self.bootstrap, self.teller)

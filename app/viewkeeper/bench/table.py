@@ -29,7 +29,7 @@ class Row:
 
 def rows(small: Figures, large: Figures, cuts: Figures) -> list[Row]:
     """Every line for which there are figures."""
-    sections = (_throughput, _hot, _recompute, _wide, _latency, _folds, _memory, _simulator, _postgres)
+    sections = (_throughput, _hot, _recompute, _wide, _latency, _folds, _memory, _simulator, _merge, _postgres)
     both = _Both(small, large)
     return [row for section in sections for row in section(both)] + list(_cuts(cuts))
 
@@ -114,6 +114,15 @@ def _simulator(both: _Both) -> Iterator[Row]:
         speed = both["simulator_sequential"]
         yield speed.row("simulated SWEEP over 4 sources, updates/s", "{:,.0f}", "≥ 1,000", speed.all(ge, 1_000))
         yield both["simulator_columnar"].row("  the same, columnar and batched", "{:,.0f}")
+
+
+def _merge(both: _Both) -> Iterator[Row]:
+    """Here the sizes are numbers of action lists."""
+    if "merge_spa" in both:
+        for name in ("spa", "pa"):
+            speed = both[f"merge_{name}"]
+            yield speed.row(f"merge of 20 views, {name.upper()}, lists/s", "{:,.0f}", "≥ 50,000", speed.all(ge, 50_000))
+        yield both["merge_pa_behind"].row("  the same, PA, one view behind by everything", "{:,.0f}")
 
 
 def _recompute(both: _Both) -> Iterator[Row]:

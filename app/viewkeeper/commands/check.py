@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import KafkaException
@@ -17,9 +17,17 @@ from viewkeeper.commands.kafka import unreachable
 from viewkeeper.config import Config, load_config
 from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import KafkaError, Problem, SourceError, UserError, ViewkeeperError
+from viewkeeper.integrator.groups import (
+    Sharing,
+    SourcesOf,
+    shared_sources,
+    sources_of_group,
+    split,
+    split_transactions,
+)
 from viewkeeper.job.assembly import keeping_of, make_capture, make_source, parse_views, used_by
 from viewkeeper.job.patience import FIRST_START, patiently
-from viewkeeper.managers.keeping import Keeping
+from viewkeeper.managers.keeping import Keeping, weakest
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     report = _Report(config)
     report.look()
     report.views()
+    report.groups()
     report.captures()
     report.finish()
     return 0
@@ -72,6 +81,21 @@ class _Report:
                     _say("warning", f"view {name}", _weak(keeping))
                 for warning in unindexed(view, self.catalog):
                     _say("warning", f"view {name}", warning)
+
+    def groups(self) -> None:
+        """How the views are split, if all of them were understood, and what the split does not keep together."""
+        if not self.parsed:
+            return
+        sources_of = {name: view.sources for name, view in self.parsed.items()}
+        with _Collecting(self.errors):
+            groups = split(self.config, sources_of)
+            for name, views in groups.items():
+                level = weakest({view: keeping_of(self.config.views[view]) for view in views})
+                _say("ok", f"group {name}", _members(views, sources_of, level))
+            for sharing in shared_sources(self.config, groups, sources_of):
+                _say("warning", _and("group", sharing.groups), _shared(sharing))
+            for sharing in split_transactions(self.config, groups, sources_of):
+                _say("warning", _and("group", sharing.groups), _torn(sharing))
 
     def captures(self) -> None:
         """What each PostgreSQL server says about being captured, as far as it answered before."""
@@ -148,6 +172,21 @@ def _weak(keeping: Keeping) -> str:
     return f"{keeping.algorithm} may show the middle of a transaction; choose one for transactions of many changes"
 
 
+def _members(views: Sequence[str], sources_of: SourcesOf, level: Level) -> str:
+    sources = sorted(sources_of_group(views, sources_of))
+    promise = f"level {level}" if level else "promises nothing"
+    return f"{_and('view', views)} ({_and('source', sources)}), {promise}"
+
+
+def _shared(sharing: Sharing) -> str:
+    return f"they share {_and('source', sharing.sources)}, and promise nothing to each other; groups: auto joins them"
+
+
+def _torn(sharing: Sharing) -> str:
+    sources = ", ".join(sharing.sources)
+    return f"of a transaction over {sources} (global_txn) each shows its own parts by itself; groups: auto joins them"
+
+
 def _cluster(config: Config) -> ClusterMetadata:
     try:
         return AdminClient(config.kafka.client()).list_topics(timeout=5)
@@ -170,6 +209,11 @@ def _topics(config: Config, cluster: ClusterMetadata) -> str:
 def _about(view: View) -> str:
     relations = ", ".join(f"{o.source}.{o.relation} {o.alias}" for o in view.occurrences)
     return f"{_count(view.outputs, 'column')} from {relations}"
+
+
+def _and(noun: str, names: Sequence[str]) -> str:
+    """``views a, b``"""
+    return f"{noun}{'' if len(names) == 1 else 's'} {', '.join(names)}"
 
 
 def _count(things: Sized, noun: str) -> str:

@@ -33,14 +33,28 @@ def explanation(view: View, keeping: Keeping) -> Iterator[str]:
     if keeping.algorithm == REFRESH:
         yield ""
         yield f"is computed anew, as a load is, every {_period(keeping)}"
+        yield from _read_in_full(view)
     else:
         for start in view.occurrences:
             yield ""
             yield from _sweep(view, start, keeping.algorithm == SWEEP)
     yield ""
+    if view.query is not None:
+        yield "the view's columns are computed by DuckDB, in memory, from all of these rows"
+        yield from (f"  {identifier(output.name)} {output.expr.type}" for output in view.outputs)
+        return
     yield "the view's columns are computed from what is left"
     for output in view.outputs:
         yield f"  {identifier(output.name)} {output.expr.type} = {_text(view, output.expr)}"
+
+
+def _read_in_full(view: View) -> Iterator[str]:
+    """The relations of a view that no sweep can compute."""
+    if view.query is None:
+        return
+    for number, o in enumerate(view.occurrences, 1):
+        yield f"  {number}. reads all rows of {o.source}.{o.relation}, as they stand with the last update"
+        yield f"       columns   {', '.join(identifier(c.name) for c in o.columns)}"
 
 
 def _promise(keeping: Keeping) -> Iterator[str]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 
 from viewkeeper.commands.logs import show_log
 from viewkeeper.commands.names import require_view
 from viewkeeper.config import load_config
-from viewkeeper.job.assembly import assemble
+from viewkeeper.job.assembly import Project, assemble
+from viewkeeper.job.keeper import Keeper
+from viewkeeper.job.moving import settle_groups
 from viewkeeper.job.opening import Opening
+from viewkeeper.warehouse.reader import WarehouseReader
 from viewkeeper.warehouse.warehouse import Warehouse
 
 
@@ -20,13 +24,22 @@ def run(args: argparse.Namespace) -> int:
     # `--reload` without a name means every view; without the option, none.
     reload = () if args.reload is None else (args.reload or list(config.views))
     project = assemble(config)
-    warehouse = Warehouse(config.warehouse, keep=config.keep)
-    with warehouse.lock():
-        before = warehouse.newest()
-        keeper = Opening(project, warehouse, reload).open()
+    root = config.warehouse
+    before = {group: WarehouseReader(root, group).newest() for group in project.groups}
+    with Warehouse(root, keep=config.keep).lock():
+        settle_groups(project, reload)
+        cuts = {group: _opened(project.part(group), reload).cut for group in project.groups}
     for name, capture in project.captures.items():
         for line in capture.installed():
             print(f"{name}: created {line}")
-    loaded = keeper.cut.cut != (-1 if before is None else before.cut)
-    print(f"{len(project.views)} views at cut {keeper.cut.cut}" + ("" if loaded else ", nothing to do"))
+    for group, cut in cuts.items():
+        of_group = "" if len(cuts) == 1 else f"group {group}: "
+        loaded = cut != before[group]
+        print(f"{of_group}{len(cut.versions)} views at cut {cut.cut}" + ("" if loaded else ", nothing to do"))
     return 0
+
+
+def _opened(part: Project, reload: Collection[str]) -> Keeper:
+    config = part.config
+    mine = [name for name in reload if name in part.views]
+    return Opening(part, Warehouse(config.warehouse, part.group, keep=config.keep), mine).open()

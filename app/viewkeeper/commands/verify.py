@@ -54,11 +54,17 @@ def run(args: argparse.Namespace) -> int:
     if args.view is not None:
         require_view(config, args.view)
     project = assemble(config)
-    warehouse = WarehouseReader(config.warehouse, keep=config.keep)
-    names = [args.view] if args.view is not None else list(config.views)
-    if args.level is not None:
-        return _judge(project, warehouse, names, args.level, args.since)
-    return _compare(project, warehouse, names)
+    codes = [0]
+    for group, views in project.groups.items():
+        names = [view for view in views if args.view in (None, view)]
+        if names:
+            warehouse = WarehouseReader(config.warehouse, group, config.keep)
+            part = project.part(group)
+            compares = args.level is None
+            codes.append(
+                _compare(part, warehouse, names) if compares else _judge(part, warehouse, names, args.level, args.since)
+            )
+    return max(codes)
 
 
 def _compare(project: Project, warehouse: WarehouseReader, names: list[str]) -> int:

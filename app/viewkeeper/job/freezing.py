@@ -1,8 +1,8 @@
-"""All sources frozen together, for one attempt at a batch, a load or a comparison."""
+"""Sources frozen for one attempt at a batch, a load or a comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ class Frozen:
     """Sources and a snapshot of each."""
 
     sources: Mapping[str, Source]
-    snapshots: Mapping[str, Any]
+    snapshots: dict[str, Any]
 
     def and_also(self, other: Frozen) -> Frozen:
         """Both together."""
@@ -47,7 +47,7 @@ class Frozen:
         contains = self.contains() if received.truncated else {}
         for truncation in received.truncated:
             tag = received.updates[truncation.ordinal].known_by
-            if not contains[truncation.source].includes(np.array([tag]))[0]:
+            if truncation.source not in contains or not contains[truncation.source].includes(np.array([tag]))[0]:
                 what = f"the transaction that emptied {truncation.relation} is not visible yet"
                 raise SourceUnreachable.at(f"source {truncation.source}", what)
 
@@ -55,6 +55,59 @@ class Frozen:
         """Raises SourceUnreachable if answers were void; to be called after the last one."""
         for name, snapshot in self.snapshots.items():
             self.sources[name].confirm(snapshot)
+
+
+class Freezing:
+    """Sources that are frozen when they are needed, each at its own moment: answers tell their own positions.
+
+    ``away`` are those that cannot be used in this attempt, and why; the others are not to wait for them.
+    """
+
+    def __init__(self, sources: Mapping[str, Source], positions: Callable[[], Mapping[str, str]], hold: bool = False):
+        self.at = Frozen(sources, {})
+        self.away: dict[str, SourceUnreachable] = {}
+        self._positions = positions
+        self._hold = hold
+        self._barred: set[str] = set()
+
+    def __enter__(self) -> Freezing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, snapshot in self.at.snapshots.items():
+            self.at.sources[name].release(snapshot)
+
+    def freeze(self, names: Collection[str]) -> None:
+        """Takes a snapshot of each that has none yet."""
+        positions = self._positions()
+        for name in sorted(set(names) - self.at.snapshots.keys() - self.away.keys()):
+            try:
+                self.at.snapshots[name] = self.at.sources[name].freeze(positions[name], self._hold)
+            except SourceUnreachable as error:
+                self.away[name] = error
+
+    def barriers(self, names: Collection[str]) -> dict[str, str]:
+        """Writes a barrier into each frozen source that needs one and has none yet; gives the tokens to wait for."""
+        tokens: dict[str, str] = {}
+        for name in sorted((set(names) & self.at.snapshots.keys()) - self._barred - self.away.keys()):
+            self._barred.add(name)
+            try:
+                tokens |= self.at.barriers([name])
+            except SourceUnreachable as error:
+                self.away[name] = error
+        return tokens
+
+    def unbarred(self, names: Collection[str]) -> set[str]:
+        """Those that are not away and have no barrier yet."""
+        return set(names) - self._barred - self.away.keys()
+
+    def confirm(self) -> None:
+        """Notes the sources whose answers were void; to be called after the last one."""
+        for name, snapshot in self.at.snapshots.items():
+            try:
+                self.at.sources[name].confirm(snapshot)
+            except SourceUnreachable as error:
+                self.away[name] = error
 
 
 @contextmanager

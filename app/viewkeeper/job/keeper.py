@@ -1,11 +1,13 @@
-"""The keeper: the body of the main loop. One micro-batch of messages in, one cut out.
+"""The keeper of a group: the body of the main loop. Micro-batches of messages in, cuts out.
 
-    messages → queue → freeze → drain → integrator → sweep → merge → commit → publish
+    messages → queue → integrator → freeze → drain → managers → merge → commit → publish
 
 A batch reaches as far as its barriers: what a source delivers before its barrier comes out of the topic is handled
-with it, so every update that an answer can contain has a number.
+with it, so every update that an answer can contain was received.
 
-Everything the keeper knows is in the newest cut; killed at any moment, it starts again from there.
+Between cuts the keeper remembers what was received and has no number (``arrived``), what has a number and is in no cut
+(``pending``), and the action lists that wait (``merge``). All of it can be had again from the newest cut on: killed at
+any moment, the keeper starts again from there.
 """
 
 from __future__ import annotations
@@ -14,68 +16,57 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue
-from viewkeeper.consistency.levels import Level
-from viewkeeper.errors import SourceError, ViewkeeperError
-from viewkeeper.integrator.integrator import Batch, number
-from viewkeeper.job.freezing import Frozen, frozen
-from viewkeeper.job.hold import Hold
+from viewkeeper.errors import SourceError, SourceUnreachable, ViewkeeperError
+from viewkeeper.integrator.arrange import Arranged, arrange
+from viewkeeper.integrator.integrator import Batch, number, unnumbered
+from viewkeeper.integrator.pending import Pending, Taken
+from viewkeeper.job.freezing import Freezing, Frozen
 from viewkeeper.job.patience import FIRST_START, Stopped, patiently
+from viewkeeper.job.publishing import Publishing, StepTimes
+from viewkeeper.job.whole_transactions import Incomplete
 from viewkeeper.managers.keeping import weakest
 from viewkeeper.managers.manager import asked_since, copied
-from viewkeeper.managers.managers import Managers
+from viewkeeper.managers.managers import Managers, Task, Work
+from viewkeeper.managers.pace import Pace
 from viewkeeper.managers.sources import Source
-from viewkeeper.managers.stages import LARGE, Pieces, Stage, Starts
-from viewkeeper.merge.merge import merge
-from viewkeeper.messages import ActionList, Received, Rejected
+from viewkeeper.merge.action_list import ActionList
+from viewkeeper.merge.merge import Merge
+from viewkeeper.messages import Reached, Received, Rejected, SnapshotPosition
 from viewkeeper.queue.drain import PATIENCE, BarrierLate, Drain
 from viewkeeper.queue.unsettled import Unsettled
 from viewkeeper.queue.update_queue import UpdateQueue
-from viewkeeper.warehouse.cuts import Cut, WarehouseTransaction
-from viewkeeper.warehouse.pace import FoldPace
-from viewkeeper.warehouse.topics import ViewTopics
+from viewkeeper.warehouse.cuts import Cut, WarehouseTransaction, update_table
 from viewkeeper.warehouse.warehouse import Warehouse
 
 T = TypeVar("T")
 
+MOST = 200_000
+"""At most so many updates wait for a manager: they are in memory."""
+
+RECENT = 4
+"""Rows of a cut that are remembered for people to look at."""
+
+NOTHING = Received([], {}, [])
+
 log = logging.getLogger("viewkeeper")
 
 
-@dataclass
-class StepTimes:
-    """Seconds spent in each step since the start, for `status` and the benchmark."""
+class Row(NamedTuple):
+    """A row of the ViewUpdateTable that is in a cut: its update, transactions, and per view gray or black."""
 
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
-
-
-@dataclass
-class Pending:
-    """What was received and is in no cut yet; it grows with every attempt to commit it."""
-
-    received: Received = field(default_factory=lambda: Received([], {}, []))
-
-    def add(self, more: Received) -> None:
-        self.received = self.received.and_then(more)
-
-
-class _Prepared(NamedTuple):
-    """A transaction to commit, and the updates that some snapshot may not include after it."""
-
-    transaction: WarehouseTransaction
-    unsettled: Unsettled
+    number: int
+    transactions: Sequence[str]
+    colors: Mapping[str, str]
 
 
 @dataclass
@@ -85,27 +76,49 @@ class Keeper:
     views: Mapping[str, View]
     sources: Mapping[str, Source]
     queue: UpdateQueue
-    warehouse: Warehouse
-    topics: ViewTopics
-    managers: Managers  # of the views that are not swept
-    stage: Stage  # sweeps small batches, here
+    publishing: Publishing
+    managers: Managers
     drain: Drain
-    pace: FoldPace
     cut: Cut
     set_aside: Callable[[Sequence[Rejected]], None]
-    large_stage: Stage | None = None  # sweeps large batches, in Spark
-    hold: Hold | None = None  # keeps batches back while views are only refreshed now and then
+    incomplete: Incomplete = field(default_factory=Incomplete)
     stop: threading.Event = field(default_factory=threading.Event)
-    waiting: str | None = None  # what the job waits for at the moment, in words
+    targets: Mapping[str, str] | None = None  # positions to reach as soon as can be, leaving nothing back
+    error: str | None = None  # what the job waits for at the moment, in words
     times: StepTimes = field(default_factory=StepTimes)
     updates_handled: int = 0
     batches: int = 0
     unsettled: Unsettled = field(default_factory=Unsettled)
     busy: threading.Lock = field(default_factory=threading.Lock)
-    gives_up: bool = False  # on a barrier that does not come out: nobody sends what the sources log
     _late: int = 0  # barriers that did not come out, one after the other
-    _failed: bool = False  # the last commit did not get through: the warehouse may hold part of it
-    _unsent: bool = False  # the last cut may be missing from a view topic
+    _set_aside: bool = False  # messages were: the next cut tells that they are passed
+    _attempted: WarehouseTransaction | None = None  # did not get through: the warehouse may hold part of it
+
+    def __post_init__(self) -> None:
+        age = time.time() - self.cut.committed_at.timestamp()
+        self.paces = {name: Pace(self.managers.keeping[name], time.monotonic() - age) for name in self.views}
+        published = self.managers.stored
+        self.managers.stored = lambda view: chain(published(view), self.merge.change(view))
+        self._begin()
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return self.publishing.warehouse
+
+    def _begin(self) -> None:
+        """Remembers nothing but the newest cut."""
+        self.arrived = NOTHING
+        self.pending = Pending()
+        self.numbering: Pending | None = None  # with the batch that is being handled
+        self.recent: list[Row] = []
+        self.merge = Merge(self.views, self.cut.last_update)
+        self.unsettled = Unsettled()
+        self._contains: dict[str, SnapshotPosition] = {}
+        self._asked: Mapping[str, Mapping[str, int]] = {}
+        self._refused: list[Rejected] = []
+        self._attempted = None
+
+    # ---- what it says of itself
 
     @property
     def level(self) -> str:
@@ -113,95 +126,326 @@ class Keeper:
         return str(weakest(self.managers.keeping))
 
     @property
-    def held(self) -> str | None:
-        """What is held back at the moment, in words."""
-        return f"{self.hold.count} messages wait for the next refresh" if self.hold and self.hold.count else None
+    def waiting(self) -> str | None:
+        """What keeps the views back at the moment, in words."""
+        errors = [str(pace.error) for pace in self.paces.values() if pace.error is not None]
+        if self.error is not None or errors:
+            return self.error or errors[0]
+        if self.incomplete.late:
+            return self.incomplete.late[0]
+        held = [name for name in self.views if self.paces[name].keeping.every is not None and self.merge.owed(name)]
+        return f"{len(self.pending)} updates wait for the next refresh of {', '.join(held)}" if held else None
 
     def behind(self, targets: Mapping[str, str]) -> list[str]:
-        """The sources whose updates have not been handled up to the target position."""
-        reached = self.queue.passed()
-        return [name for name, target in targets.items() if not self.sources[name].reached(reached[name], target)]
+        """The sources whose updates are not in a cut up to the target position."""
+        return list(self._undelivered(targets, self._handled()))
+
+    def _handled(self) -> dict[str, str]:
+        """How far each source has come into cuts, what was set aside or got no number included."""
+        passed = self.queue.passed()
+        for source in self._waiting_sources():
+            passed[source] = str(Reached.parse(self.cut.positions[source]).last)
+        return passed
+
+    def _undelivered(self, targets: Mapping[str, str], reached: Mapping[str, str]) -> Iterator[str]:
+        return (name for name, target in targets.items() if not self.sources[name].reached(reached[name], target))
+
+    def _waiting_sources(self) -> set[str]:
+        """The sources with updates that are in no cut."""
+        return {update.source for update in (*self.pending.received, *self.arrived.updates)}
+
+    # ---- batches
 
     def maintain(self, messages: pa.Table, ends: Mapping[str, int] | None = None) -> bool:
-        """Brings every view past these messages; tells whether that took a cut.
+        """Brings the views past these messages, as far as managers are to work now; tells whether that took a cut.
 
-        Afterwards a cut holds every update among them, or an error names the message the job stops at, and a cut
-        holds every update before it (unless answers of that message's source were needed: what they contain cannot be
-        known then). A batch without updates leaves no trace. ``ends`` says per topic up to which
-        offset there are no messages besides these. While ``hold`` keeps messages back, they wait for later ones.
+        An error names a message that the job stops at; a cut holds every update before it (unless answers of that
+        message's source were needed: what they contain cannot be known then). A batch without updates leaves no
+        trace. ``ends`` says per topic up to which offset there are no messages besides these.
         """
         with self.busy:
-            if self.hold is None:
-                return self._maintain(messages, ends or {})
-            self.hold.add(messages, ends or {})
-            return self._release()
+            if self.stop.is_set():
+                return False
+            with self.times.step("parse"):
+                received = self.queue.receive(messages)
+                self.queue.skip_to(ends or {})
+            self._take(received)
+            made = self._work() if received.updates or self._set_aside or self._flushes() else False
+            if self._refused:
+                raise self._refused[0].error()
+            return made
 
     def release(self) -> bool:
-        """Handles the messages that were held back, if it is time and no batch is being handled."""
-        if self.hold is None or not self.busy.acquire(blocking=False):
+        """Lets managers work whose time has come, if no batch is being handled; tells whether that took a cut."""
+        if not self.busy.acquire(blocking=False):
             return False
         try:
-            return self._release()
+            if self.incomplete.look(self.arrived, self.sources) and self.targets is not None:
+                raise SourceError.at("global transactions", self.incomplete.late[0], "send the missing part")
+            return self._work() if self._is_due() else False
         finally:
             self.busy.release()
 
-    def _release(self) -> bool:
-        assert self.hold is not None
-        return self._maintain(*self.hold.take()) if self.hold.due else False
+    def _is_due(self) -> bool:
+        now, hurry = time.monotonic(), self._flushes()
+        return any(
+            (owed := self.merge.owed(name)) and (pace.due(owed, now) or (hurry and pace.error is None))
+            for name, pace in self.paces.items()
+        )
+
+    def _flushes(self) -> bool:
+        """Whether everything that is to be reached has arrived: then nothing is kept back."""
+        if self.targets is None or not len(self.pending) + len(self.arrived.updates):
+            return False
+        return not any(self._undelivered(self.targets, self.queue.passed()))
 
     def rewind(self) -> None:
         """Goes back to the newest cut: what came after it is received again."""
         self.queue.rewind(self.cut.positions, self.cut.offsets)
-        self.unsettled = Unsettled()
+        self._begin()
 
-    def _maintain(self, messages: pa.Table, ends: Mapping[str, int]) -> bool:
-        if self.stop.is_set():
-            return False
-        with self.times.step("parse"):
-            received = self.queue.receive(messages)
-            self.queue.skip_to(ends)
-        handled = bool(received.updates or (received.rejected and self.queue.quarantine))
-        if handled:
-            pending = Pending()
-            self._take(pending, received)
-            self._finish_batch(self._patiently(lambda: self._commit(pending)))
-        else:
-            self.unsettled = self.unsettled.and_again(received.again, self.cut.last_update)
-        if received.rejected and not self.queue.quarantine:
-            raise received.rejected[0].error()
-        return handled
-
-    def _take(self, pending: Pending, received: Received) -> None:
-        """Adds what was received; bad messages are set aside, if that is wanted."""
-        pending.add(received)
+    def _take(self, received: Received) -> None:
+        """Keeps what was received; bad messages are set aside, if that is wanted."""
+        self.arrived = self.arrived.and_then(replace(received, rejected=(), again=None))
+        self.unsettled = self.unsettled.and_again(received.again, self.cut.last_update)
         if received.rejected and self.queue.quarantine:
             self._patiently(lambda: self.set_aside(received.rejected))
+            self._set_aside = True
+        elif received.rejected:
+            self._refused += received.rejected
 
-    def _finish_batch(self, transaction: WarehouseTransaction) -> None:
+    def _work(self) -> bool:
+        """Does what can be done now; tells whether that took a cut."""
+        transaction = self._patiently(self._attempt)
+        if transaction is None:
+            return False
+        self._follow(transaction)
+        return True
+
+    def _attempt(self) -> WarehouseTransaction | None:
+        """One round; the transaction that it committed, if it did."""
+        if self._attempted is not None and (done := self._recovered()) is not None:
+            return done
+        with Freezing(self.sources, self.queue.positions) as frozen:
+            self._round(frozen, self._flushes())
+        transaction = self._committed()
+        errors = [pace.error for pace in self.paces.values() if pace.error is not None]
+        if transaction is None and errors and len(self.pending) > MOST:
+            raise errors[0]
+        return transaction
+
+    # ---- a round: freeze, drain, managers
+
+    def _round(self, frozen: Freezing, flush: bool, asked: Collection[str] = ()) -> None:
+        """Numbers what has arrived and lets every manager work that is to; ``asked`` are sources needed anyway.
+
+        Afterwards each has answered, or is left as it was and tries again later. An error leaves all of them so.
+        """
+        arranged, pending, tasks = self._complete(frozen, flush, asked)
+        usable = [task for task in tasks if not self.managers.asks(task) & frozen.away.keys()]
+        self.numbering = pending
+        before = copied(self.managers.tallies)
+        with self.times.step("sweep"):
+            received, numbers = pending.updates(self.cut.last_update)
+            queue = Queue(pending.changes).and_older(self.unsettled.changes).and_older(unnumbered(arranged.waiting))
+            outcomes = self.managers.answer(usable, Work(queue, received, numbers, frozen.at.snapshots))
+            frozen.confirm()
+        self._asked = asked_since(before, self.managers.tallies)
+        self._number(arranged, pending)
+        for task in tasks:
+            away = [frozen.away[name] for name in sorted(self.managers.asks(task) & frozen.away.keys())]
+            outcome = away[0] if away else outcomes[task.view]
+            self._answered(task, outcome) if isinstance(outcome, ActionList) else self._failed(task, outcome)
+        for view in self.views:
+            self._nothing_owed(view)
+        self._contains |= frozen.at.contains()
+
+    def _complete(self, frozen: Freezing, flush: bool, asked: Collection[str]) -> tuple[Arranged, Pending, list[Task]]:
+        """The batch with everything that answers of the sources it asks can contain, and what is to be done."""
+        while True:
+            with self.times.step("number"):
+                arranged = arrange(self.arrived, self.sources)
+                batch = number(arranged, self.merge.last, list(self.views.values()))
+            pending = self.pending.and_then(batch)
+            tasks = self._tasks(batch, pending, flush)
+            wanted = set(asked).union(*(self.managers.asks(task) for task in tasks))
+            with self.times.step("freeze"):
+                frozen.freeze(wanted | self._late_sources(pending))
+                missing = frozen.unbarred(wanted)
+                tokens = frozen.barriers(missing)
+            more = self._drained(frozen, tokens)
+            frozen.at.require_unbroken(self.queue, {name: t for name, t in tokens.items() if name not in frozen.away})
+            if not more and not missing:
+                frozen.at.require_visible(arranged.ready)
+                return arranged, pending, tasks
+
+    @property
+    def _late_names(self) -> list[str]:
+        return [name for name, source in self.sources.items() if source.late]
+
+    def _late_sources(self, pending: Pending) -> set[str]:
+        """The sources whose updates a snapshot may not show yet: only a later one can tell."""
+        if not self._late_names:
+            return set()
+        return {update.source for update in (*pending.received, *self.unsettled.updates)}.intersection(self._late_names)
+
+    def _tasks(self, batch: Batch, pending: Pending, flush: bool) -> list[Task]:
+        """What the managers are to do that are to work now."""
+        now, crowded = time.monotonic(), len(pending) > MOST
+        tasks = []
+        for place, (name, pace) in enumerate(self.paces.items()):
+            owed = self.merge.owed(name) + int(batch.concerned[:, place].sum())
+            found = np.flatnonzero(batch.concerned[:, place])
+            relevant = batch.numbers.start + int(found[-1]) if len(found) else self.merge.last_relevant(name)
+            until = self.managers.reach(name, batch.last, relevant, flush)
+            after = self.merge.answered(name)
+            if pending.emptied(name, after) is not None:
+                until = relevant
+            hurry = owed and pace.error is None and (flush or crowded)
+            if until > after and (hurry or pace.due(owed, now)):
+                tasks.append(self._task(pending, name, after, until))
+        return tasks
+
+    def _task(self, pending: Pending, view: str, after: int, until: int) -> Task:
+        anew = pending.emptied(view, after)
+        task = Task(view, after, until, pending.starts(view, after, until), anew)
+        if self.managers.builds(task) and self.merge.forgets(view):
+            # What it builds on was too large to be kept for reading it again.
+            self.merge.restart(view)
+            return self._task(pending, view, self.merge.answered(view), until)
+        return task
+
+    def _drained(self, frozen: Freezing, tokens: Mapping[str, str]) -> bool:
+        """Reads on to these barriers; tells whether updates came before them. A source whose does not is away."""
+        if not tokens:
+            return False
+        before = len(self.arrived.updates)
+        try:
+            with self.times.step("drain"):
+                for received in self.drain.to_barriers(self.queue, tokens, self.stop):
+                    self._take(received)
+        except BarrierLate as late:
+            self._late += 1
+            if self.targets is not None and self._late * PATIENCE >= FIRST_START:
+                raise SourceError(late.problems) from late
+            frozen.away |= {name: late for name, token in tokens.items() if not self.queue.passed_barrier(name, token)}
+        else:
+            self._late = 0
+        if self.stop.is_set():
+            raise Stopped
+        for refused in self._refused:
+            if refused.source in tokens:  # its barrier cannot come out any more
+                raise refused.error()
+        return len(self.arrived.updates) > before
+
+    def _number(self, arranged: Arranged, pending: Pending) -> None:
+        """What was numbered in this round keeps its numbers."""
+        new = pending.batches[len(self.pending.batches) :]
+        self.arrived, self.pending, self.numbering = arranged.waiting, pending, None
+        for batch in new:
+            self.merge.relevant(batch.numbers, batch.views, batch.concerned)
+
+    def _answered(self, task: Task, actions: ActionList) -> None:
+        if self.paces[task.view].error is not None:
+            log.info("view %s: going on", task.view)
+        self.paces[task.view].succeeded(time.monotonic())
+        self.merge.actions(actions)
+
+    def _failed(self, task: Task, error: SourceUnreachable) -> None:
+        """The manager begins again where it stood; nobody else is concerned."""
+        pause = self.paces[task.view].failed(error, time.monotonic())
+        log.warning("view %s: %s; trying again in %.1f s", task.view, error, pause)
+
+    def _nothing_owed(self, view: str) -> None:
+        """An empty action list, where nothing that is left concerns the view."""
+        after = self.merge.answered(view)
+        if after < self.merge.last and not self.merge.owed(view):
+            self.merge.actions(ActionList(view, after, self.merge.last, []))
+
+    # ---- cuts
+
+    def _committed(self) -> WarehouseTransaction | None:
+        """Commits a cut that holds all that can be shown by now, unless that is nothing new."""
+        prefix = self.merge.prefix
+        if prefix == self.cut.last_update and not self._set_aside:
+            return None
+        self._attempted = transaction = self._transaction(prefix)
+        with self.times.step("commit"):
+            cut = self.warehouse.commit(transaction)
+        self._adopt(cut)
+        return transaction
+
+    def _transaction(self, prefix: int) -> WarehouseTransaction:
+        taken, rest = self.pending.split(prefix)
+        ready = self.merge.take(prefix)
+        unsettled = self.unsettled.plus(taken.received, taken.changes).settled(self._contains, self._late_names)
+        self._after = (rest, unsettled)
+        self._note_recent(prefix)
+        return WarehouseTransaction(
+            last_update=prefix,
+            positions=self._positions(taken, rest),
+            offsets=self._offsets(rest, unsettled),
+            level=str(min(weakest(self.managers.keeping), ready.level)),
+            updates=taken.table if len(taken.received) else update_table([]),
+            changes=ready.changes,
+            views=self.views,
+            asked=self._asked,
+        )
+
+    def _note_recent(self, prefix: int) -> None:
+        """Remembers the last rows up to a number, for people to look at."""
+        for batch in self.pending.batches[-1:]:
+            first = max(batch.numbers.start, prefix - RECENT + 1)
+            last = min(batch.last, prefix)
+            transactions = batch.transactions(first, last)
+            self.recent = [
+                Row(n, transactions[n], {
+                    view: "g" if batch.concerned[n - batch.numbers.start, place] else "b"
+                    for place, view in enumerate(batch.views)
+                })
+                for n in range(first, last + 1)
+            ]  # fmt: skip
+
+    def _positions(self, taken: Taken, rest: Pending) -> dict[str, str]:
+        """Where each source stands at the cut: past all its updates, or past those that the cut holds."""
+        waiting = {update.source for update in (*rest.received, *self.arrived.updates)}
+        reached = {source: Reached.parse(self.cut.positions[source]) for source in waiting}
+        for update in taken.received:
+            if update.source in waiting:
+                reached[update.source] = replace(reached[update.source], last=update.position)
+        return {**self.queue.positions(), **{source: str(each) for source, each in reached.items()}}
+
+    def _offsets(self, rest: Pending, unsettled: Unsettled) -> dict[str, int]:
+        """Per source the offset of the first message that a restart needs."""
+        return Unsettled([*rest.received, *self.arrived.updates, *unsettled.updates]).offsets(self.queue.offsets())
+
+    def _adopt(self, cut: Cut) -> None:
+        """The transaction that was attempted is in a cut."""
+        self.cut, self._attempted, self._set_aside = cut, None, False
+        self.pending, self.unsettled = self._after
+
+    def _recovered(self) -> WarehouseTransaction | None:
+        """After a commit that failed: the cut stands all the same, or all managers begin again after the last one."""
+        transaction = self._attempted
+        self.warehouse.recover()
+        newest = self.warehouse.newest()
+        if newest is not None and newest.cut != self.cut.cut:
+            self._adopt(newest)
+            self.publishing.unsent = True
+            return transaction
+        self._attempted = None
+        self.merge = Merge(self.views, self.cut.last_update)
+        for batch in self.pending.batches:
+            self.merge.relevant(batch.numbers, batch.views, batch.concerned)
+        return None
+
+    def _follow(self, transaction: WarehouseTransaction) -> None:
         """What follows a cut."""
         self.updates_handled += len(transaction.updates)
         self.batches += 1
-        self._patiently(lambda: self._publish(transaction))
-        with self.times.step("compact"):
-            self._patiently(self.warehouse.compact)
-        self.fold_if_due()
+        self.publishing.follow(self.cut, transaction, self.times, self._patiently)
 
-    def _commit(self, pending: Pending) -> WarehouseTransaction:
-        """Freeze, drain, sweep, merge, commit. Fails without a cut, or leaves one."""
-        if self._failed:
-            self.warehouse.recover()
-            newest = self.warehouse.newest()
-            if newest is not None and newest.cut != self.cut.cut:
-                # The cut row had reached the disk before the error: all of the batch is in it.
-                self.unsettled = self._older(pending).plus(
-                    pending.received.updates, self._numbered(pending).queue.changes
-                )
-                self.cut, self._failed, self._unsent = newest, False, True
-                return self._nothing_more()
-        with self._frozen(self.queue.positions()) as at:
-            batch = self._complete(pending, at)
-            prepared = self._prepare(pending, batch, at)
-        return self._committed(prepared)
+    # ---- standing still, folding, ending
 
     @contextmanager
     def standstill(self, positions: Mapping[str, str]) -> Iterator[tuple[Frozen, Queue]]:
@@ -210,169 +454,39 @@ class Keeper:
         Updates that the snapshots may contain are brought into a cut first. ``positions`` replaces where sources
         stand whose snapshots are to be taken from there. What failed before may be tried again.
         """
-        if self._failed:
-            self.warehouse.recover()
-            self.cut, self._failed, self._unsent = self.warehouse.newest() or self.cut, False, True
+        if self._attempted is not None and self._recovered() is None:
             self.rewind()
-        with self._frozen({**self.queue.positions(), **positions}, hold=True) as at:
+        with Freezing(self.sources, lambda: {**self.queue.positions(), **positions}, hold=True) as frozen:
             try:
-                self._bring_up(at)
+                self._bring_up(frozen)
             except BaseException:
                 self.rewind()  # what was drained is in no cut: it must be received again
                 raise
-            yield at, Queue(self.unsettled.changes)
+            yield frozen.at, Queue(self.unsettled.changes).and_older(unnumbered(self.arrived))
 
-    def _bring_up(self, at: Frozen) -> None:
-        """A cut holds every update that these snapshots contain."""
-        pending = Pending()
-        batch = self._complete(pending, at, asked=self.sources)
-        if pending.received.updates:
-            self._finish_batch(self._committed(self._prepare(pending, batch, at)))
-        else:
-            self.unsettled = self._older(pending).settled(at.contains())
-
-    @contextmanager
-    def _frozen(self, positions: Mapping[str, str], hold: bool = False) -> Iterator[Frozen]:
-        with ExitStack() as until_released:
-            with self.times.step("freeze"):
-                at = until_released.enter_context(frozen(self.sources, positions, hold))
-            yield at
-
-    def _complete(self, pending: Pending, at: Frozen, asked: Collection[str] = ()) -> Batch:
-        """The batch with everything that answers of the sources it asks can contain; ``asked`` are asked anyway."""
-        batch = self._numbered(pending)
-        reached: set[str] = set()
-        while missing := (self._asks(batch) | set(asked)) - reached:
-            with self.times.step("freeze"):
-                tokens = at.barriers(missing)
-            reached |= missing
-            if tokens and self._drained(pending, tokens):
-                batch = self._numbered(pending)
-            at.require_unbroken(self.queue, tokens)
-        at.require_visible(pending.received)
-        return batch
-
-    def _numbered(self, pending: Pending) -> Batch:
-        with self.times.step("number"):
-            return number(pending.received, self.cut.last_update, list(self.views.values()))
-
-    def _asks(self, batch: Batch) -> set[str]:
-        """The sources that the batch's sweeps ask."""
-        hops = {
-            hop.occurrence.source
-            for name in batch.starts.keys() & self.managers.swept
-            for start in batch.starts[name]
-            for hop in self.views[name].hops(start)
-        }
-        managed = {name for name, rows in batch.starts.items() if rows} - self.managers.swept
-        return hops.union(*(self.views[name].sources for name in managed.union(batch.emptied)))
-
-    def _drained(self, pending: Pending, tokens: Mapping[str, str]) -> bool:
-        """Reads on to these barriers; tells whether updates came before them."""
-        before = len(pending.received.updates)
-        try:
-            with self.times.step("drain"):
-                for received in self.drain.to_barriers(self.queue, tokens, self.stop):
-                    self._take(pending, received)
-        except BarrierLate as late:
-            self._late += 1
-            if self.gives_up and self._late * PATIENCE >= FIRST_START:
-                raise SourceError(late.problems) from late
-            raise
-        self._late = 0
-        if self.stop.is_set():
-            raise Stopped
-        stopped = {inlet.source for inlet in self.queue.inlets.values() if inlet.stopped} & tokens.keys()
-        if stopped:
-            raise next(r for r in pending.received.rejected if r.source in stopped).error()
-        return len(pending.received.updates) > before
-
-    def _older(self, pending: Pending) -> Unsettled:
-        """The updates in cuts that a snapshot may not include."""
-        return self.unsettled.and_again(pending.received.again, self.cut.last_update)
-
-    def _prepare(self, pending: Pending, batch: Batch, at: Frozen) -> _Prepared:
-        """Sweep and merge, against snapshots whose updates are all in the batch or in cuts."""
-        older = self._older(pending)
-        unsettled = older.plus(batch.received, batch.queue.changes).settled(at.contains())
-        positions, offsets = self.queue.positions(), unsettled.offsets(self.queue.offsets())
-        before = copied(self.stage.tallies)
-        with self.times.step("sweep"):
-            pieces = self._changes(batch, batch.queue.and_older(older.changes), at.snapshots)
-            actions = [ActionList(view, tables) for view, tables in pieces.items()]
-            level = self._level(batch)
-            transaction = merge(batch.updates, actions, batch.last, positions, offsets, self.views, level)
-            at.confirm()
-        transaction.asked = asked_since(before, self.stage.tallies)
-        return _Prepared(transaction, unsettled)
-
-    def _committed(self, prepared: _Prepared) -> WarehouseTransaction:
-        self._failed = True
-        with self.times.step("commit"):
-            self.cut = self.warehouse.commit(prepared.transaction)
-        self._failed, self.unsettled = False, prepared.unsettled
-        return prepared.transaction
-
-    def _level(self, batch: Batch) -> str:
-        """What the cut promises: states between its updates are skipped where a relation was emptied."""
-        promised = weakest(self.managers.keeping)
-        return str(min(promised, Level.STRONG) if batch.emptied else promised)
-
-    def _changes(self, batch: Batch, queue: Queue, snapshots: Mapping[str, Any]) -> dict[str, Pieces]:
-        """Per view that the batch concerns its change, lazily: swept in columns, or by a manager of its own."""
-        starts = {view: rows for view, rows in batch.starts.items() if view in self.managers.swept}
-        swept = self._stage(starts).sweep(queue, starts, self.views, snapshots)
-        concerned = {view for view, rows in batch.starts.items() if rows}
-        managed = self.managers.changes(concerned, queue, batch.received, batch.numbers.start, snapshots)
-        anew = {
-            view: self.managers.anew(view, start, queue, batch.last, snapshots)
-            for view, start in batch.emptied.items()
-        }  # fmt: skip
-        return swept | managed | anew
-
-    def _stage(self, starts: Starts) -> Stage:
-        rows = sum(len(table) for view in starts.values() for table in view.values())
-        return self.large_stage if self.large_stage is not None and rows >= LARGE else self.stage
-
-    def _publish(self, transaction: WarehouseTransaction) -> None:
-        """Sends the newest cut to the view topics: from memory, or from the tables if it was too large to keep."""
-        with self.times.step("topics"):
-            if self._unsent:
-                self.topics.catch_up(self.warehouse)
-            else:
-                self._unsent = True
-                changes = {view: transaction.changes.get(view, []) for view in self.views}
-                if all(isinstance(tables, list) for tables in changes.values()):
-                    self.topics.publish(self.cut, transaction.updates, changes)
-                else:
-                    self.topics.publish_stored(self.warehouse, self.cut)
-            self.warehouse.note_sealed(self.cut.cut)
-            self._unsent = False
+    def _bring_up(self, frozen: Freezing) -> None:
+        """A cut holds every update that these snapshots contain, but for transactions that are not whole yet."""
+        self._round(frozen, flush=True, asked=self.sources)
+        if frozen.away:
+            raise next(iter(frozen.away.values()))
+        if (transaction := self._committed()) is not None:
+            self._follow(transaction)
+        self.unsettled = self.unsettled.settled(self._contains, self._late_names)
+        errors = [pace.error for pace in self.paces.values() if pace.error is not None]
+        if self.pending.batches:
+            raise errors[0] or AssertionError("a flush leaves nothing pending")
 
     def fold_if_due(self) -> None:
         """Brings the view tables forward if it is time; the next cut names the new versions."""
-        if not self.pace.due(time.monotonic()):
-            return
-        begin = time.monotonic()
-        with self.times.step("fold"):
-            self._patiently(lambda: self.warehouse.fold(list(self.views)))
-        self.pace.spent(time.monotonic() - begin)
+        self.publishing.fold_if_due(self.times, self._patiently)
 
     def finish(self) -> None:
         """Folds, and writes a cut that names the folded versions: what `--until-idle` ends with."""
-        with self.busy, self.times.step("fold"):
-            self.warehouse.fold(list(self.views))
-            transaction = self._nothing_more()
-            self.cut = self.warehouse.commit(transaction)
-            # Not given up because the job is to stop: it stops by this.
-            patiently(lambda: self._publish(transaction), seconds=FIRST_START)
-
-    def _nothing_more(self) -> WarehouseTransaction:
-        cut = self.cut
-        return WarehouseTransaction(cut.last_update, cut.positions, cut.offsets, self.level, views=self.views)
+        with self.busy:
+            self.cut = self.publishing.finish(self.cut, self.level, self.times)
 
     def _patiently(self, work: Callable[[], T]) -> T:
         def note(error: ViewkeeperError | None) -> None:
-            self.waiting = None if error is None else str(error)
+            self.error = None if error is None else str(error)
 
         return patiently(work, stop=self.stop, waiting=note)

@@ -16,7 +16,7 @@ from viewkeeper.algebra.bag import COUNT, UPDATE, SignedBag
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue
 from viewkeeper.job.progress import Progress
-from viewkeeper.managers.manager import Tallies, ViewManager
+from viewkeeper.managers.manager import Asker, Tallies, ViewManager
 from viewkeeper.managers.sources import Source
 from viewkeeper.warehouse.cuts import Cut
 from viewkeeper.warehouse.reader import WarehouseReader
@@ -37,7 +37,8 @@ def whole(
 
     ``queue`` holds what the snapshots contain beyond that update, and what they miss of those up to it.
     """
-    manager = ViewManager(view, sources, snapshots, tallies)
+    asker = Asker(sources, snapshots, tallies)
+    manager = ViewManager(view, asker, asker.compensated)
     progress = Progress(f"view {view.name}")
     done, rows = 0.0, 0
 

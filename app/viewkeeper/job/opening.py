@@ -20,14 +20,16 @@ from viewkeeper.job.freezing import Frozen, frozen
 from viewkeeper.job.inlets import inlets
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.loading import NOTHING, load
+from viewkeeper.job.partial_loads import LoadPoint, whole_transactions
 from viewkeeper.job.patience import FIRST_START, Stopped, patiently
+from viewkeeper.job.publishing import Publishing
 from viewkeeper.job.quarantine import Quarantine
 from viewkeeper.job.source_identity import SourceIdentities
 from viewkeeper.job.topic_identity import TopicIdentities
+from viewkeeper.job.whole_transactions import Incomplete
 from viewkeeper.managers.keeping import CONVERGENT, weakest
 from viewkeeper.managers.manager import Tallies
 from viewkeeper.managers.managers import Managers
-from viewkeeper.managers.stages import DriverStage
 from viewkeeper.messages import Reached, Rejected
 from viewkeeper.queue import consumer
 from viewkeeper.queue.drain import Drain
@@ -39,13 +41,14 @@ from viewkeeper.warehouse.warehouse import Warehouse
 
 log = logging.getLogger("viewkeeper")
 
+_INSTALLING = threading.Lock()
+
 
 class Start(NamedTuple):
-    """Sources frozen for a load, the positions they stand at, and where to read their topics from."""
+    """Sources frozen for a load, and the point where it stands."""
 
     at: Frozen
-    positions: dict[str, str]
-    offsets: dict[str, int]
+    point: LoadPoint
 
 
 @dataclass
@@ -88,7 +91,7 @@ class Opening:
     @property
     def _identities(self) -> TopicIdentities:
         config = self.project.config
-        return TopicIdentities(config.warehouse / "topics.json", config.kafka.client())
+        return TopicIdentities.of(config.warehouse, config.kafka.client())
 
     @property
     def _source_identities(self) -> SourceIdentities:
@@ -97,7 +100,7 @@ class Opening:
     def _ensure_topics(self) -> None:
         config = self.project.config
         names = [config.sources[name].topic for name in self.project.sources]
-        names += [section.topic for section in config.views.values()]
+        names += [config.views[name].topic for name in self.project.views]
         if config.bad_messages == "quarantine":
             names += [config.rejected_topic(name) for name in self.project.sources]
         ensure_topics(config.kafka.client(), dict.fromkeys(names, 1))
@@ -130,7 +133,8 @@ class Opening:
     def _install_capture(self) -> None:
         """Makes every source log the changes that views need."""
         for name, capture in self.project.captures.items():
-            capture.install(self.project.used(name), bool(self.reload))
+            with _INSTALLING:  # groups open at the same time, and may share the source
+                capture.install(self.project.captured[name], bool(self.reload))
 
     def _check_sources(self, cut: Cut, known: Mapping[str, View]) -> None:
         """Raises what to do where a change since the cut, of a relation that known views use, may be in no log."""
@@ -171,8 +175,8 @@ class Opening:
 
         def attempt() -> WarehouseTransaction:
             with self._fresh_start(list(self.project.sources), cut) as start:
-                self._write(list(self.project.views.values()), number, start.at)
-                return self._loaded(number, start.positions, start.offsets)
+                self._write(list(self.project.views.values()), number, start.at, start.point.queue)
+                return self._loaded(number, start.point.positions, start.point.offsets)
 
         cut = self.warehouse.commit(patiently(attempt, seconds=FIRST_START, stop=self.stop))
         self._know(list(self.project.sources))
@@ -193,10 +197,11 @@ class Opening:
             lately = self._lately(keeper, used, missing)
             # Sources that no other view uses are taken as they are now.
             with keeper.standstill(lately) as (at, queue), self._fresh_start(new) as start:
+                queue = queue.and_older(start.point.queue.changes)
                 self._write(missing, keeper.cut.last_update, at.and_also(start.at), queue)
                 still = keeper.cut
-                positions = {name: still.positions[name] for name in used} | lately | start.positions
-                offsets = {name: still.offsets[name] for name in used} | start.offsets
+                positions = {name: still.positions[name] for name in used} | lately | start.point.positions
+                offsets = {name: still.offsets[name] for name in used} | start.point.offsets
                 return self._loaded(still.last_update, positions, offsets)
 
         cut = self.warehouse.commit(patiently(attempt, seconds=FIRST_START, stop=self.stop))
@@ -267,7 +272,7 @@ class Opening:
             # Behind a barrier, no crash of a source takes back what its snapshot shows.
             at.barriers(at.snapshots)
             positions = {name: sources[name].position(snapshot) for name, snapshot in at.snapshots.items()}
-            yield Start(at, positions, offsets)
+            yield Start(at, whole_transactions(self.project, at, positions, offsets))
 
     def _offset_before(self, name: str, low: int, high: int, cut: Cut | None) -> int:
         """From where on to read a topic that has told of updates which its source does not show yet.
@@ -302,11 +307,16 @@ class Opening:
             views=views,
             sources=sources,
             queue=UpdateQueue(inlets(self.project, cut, sources), config.bad_messages == "quarantine"),
-            warehouse=self.warehouse,
-            topics=ViewTopics(
-                config.kafka.client(),
-                self.warehouse.id(),
-                {name: config.views[name].topic for name in views},
+            publishing=Publishing(
+                views,
+                self.warehouse,
+                ViewTopics(
+                    config.kafka.client(),
+                    self.warehouse.id(),
+                    {name: config.views[name].topic for name in views},
+                    group=self.project.group,
+                ),
+                FoldPace(config.fold),
             ),
             managers=Managers(
                 views,
@@ -316,11 +326,10 @@ class Opening:
                 self.warehouse.read,
                 self.tallies,
             ),
-            stage=DriverStage(sources, self.tallies),
             drain=Drain(config.kafka.client()),
-            pace=FoldPace(config.fold),
             cut=cut,
             set_aside=lambda rejected: self._set_aside(rejected, views),
+            incomplete=Incomplete(config.global_txn_patience.total_seconds()),
             stop=self.stop,
         )
 
@@ -344,7 +353,7 @@ class Opening:
         needed = {config.sources[name].topic: offset for name, offset in keeper.queue.offsets().items()}
         consumer.require(config.kafka.client(), needed)
         self._identities.require(list(needed))
-        keeper.topics.catch_up(self.warehouse)
+        keeper.publishing.topics.catch_up(self.warehouse)
 
 
 def _relations(views: list[View], source: str) -> set[str]:
@@ -355,6 +364,7 @@ def catch_up(keeper: Keeper, project: Project, targets: Mapping[str, str]) -> No
     """Keeps the views, without Spark, until every source's target position is reached."""
     client = project.config.kafka.client()
     deadline = time.monotonic() + FIRST_START
+    keeper.targets = targets
     while behind := keeper.behind(targets):
         if keeper.stop.is_set():
             raise Stopped
@@ -365,6 +375,8 @@ def catch_up(keeper: Keeper, project: Project, targets: Mapping[str, str]) -> No
         if len(messages):
             keeper.maintain(messages)
             deadline = time.monotonic() + FIRST_START
+        keeper.release()
+    keeper.targets = None
 
 
 def no_capture(project: Project, source: str) -> SourceError:

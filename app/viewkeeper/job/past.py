@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from viewkeeper.algebra.bag import COUNT, UPDATE
-from viewkeeper.algebra.expressions import ColumnRef
 from viewkeeper.algebra.tiny import Bag, Name, Row, add, plain, plus
 from viewkeeper.algebra.types import Catalog, Column, Relation
-from viewkeeper.algebra.view import Occurrence, Output, View
+from viewkeeper.algebra.view import Output, in_full
 from viewkeeper.algorithms.sweep import Queue
 from viewkeeper.errors import KafkaError, SourceError, UsageError
 from viewkeeper.job.assembly import Project
@@ -126,10 +125,8 @@ def _now(
     relation: Relation, sources: Mapping[str, Source], snapshots: Mapping[str, Any], cut: Cut, queue: Queue
 ) -> Bag:
     """A relation as of the cut: a view that shows nothing else, in full."""
-    itself = Occurrence(0, relation.name, relation.source, relation.name, relation.columns)
-    outputs = tuple(Output(c.name, ColumnRef(0, c.name, c.type)) for c in relation.columns)
+    view = in_full(relation.source, relation.name, relation.columns)
     bag: Bag = {}
-    view = View(relation.name, (itself,), (), (), outputs, "")
     for piece in whole(view, sources, snapshots, cut.last_update, {}, queue):
         for row, count in rows_of(piece, relation.columns):
             add(bag, {row: count})

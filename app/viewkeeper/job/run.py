@@ -1,45 +1,29 @@
-"""The long-running job: opens the warehouse, then lets Spark's stream drive the keeper until it is told to stop."""
+"""The long-running job: its groups side by side, until it is told to stop.
+
+A group is the unit of failure. One that cannot go on ends alone, says why, and leaves the others their work; the job
+then ends with its error when the others do.
+"""
 
 from __future__ import annotations
 
 import logging
 import signal
 import threading
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import cached_property
 from types import FrameType
 from typing import Any
 
-import pyarrow as pa
-
 from viewkeeper.config import load_config
-from viewkeeper.errors import KafkaError, SourceUnreachable, WarehouseUnreachable
+from viewkeeper.errors import UserError, ViewkeeperError
 from viewkeeper.job.assembly import Project, assemble
-from viewkeeper.job.hold import Hold
-from viewkeeper.job.keeper import Keeper
-from viewkeeper.job.opening import Opening, no_capture
-from viewkeeper.job.patience import FIRST_START, Stopped, patiently
-from viewkeeper.job.progress import CatchingUp
-from viewkeeper.job.source_identity import SourceIdentities
+from viewkeeper.job.group_job import GroupJob
+from viewkeeper.job.moving import settle_groups
+from viewkeeper.job.opening import Opening
+from viewkeeper.job.patience import Stopped
 from viewkeeper.job.status import StatusFile
-from viewkeeper.managers.stages import SparkStage
-from viewkeeper.messages import Reached
-from viewkeeper.queue import consumer
 from viewkeeper.warehouse.warehouse import Warehouse
 
 log = logging.getLogger("viewkeeper")
-
-PRUNE_EVERY = 30.0
-"""Seconds between two rounds of forgetting what the newest cut made unnecessary in the sources' logs."""
-
-LOOK_EVERY = 10.0
-"""Seconds between two looks whether the sources are still what they were."""
-
-VACUUM_EVERY = 3600.0
-"""Seconds between two rounds of deleting files that no promised cut needs."""
 
 
 def run_job(config_file: str, until_idle: bool = False) -> int:
@@ -49,179 +33,96 @@ def run_job(config_file: str, until_idle: bool = False) -> int:
     config = load_config(config_file)
     try:
         project = assemble(config, stop=stop)
-        warehouse = Warehouse(config.warehouse, keep=config.keep)
-        with warehouse.lock():
-            keeper = Opening(project, warehouse, stop=stop).open()
-            Job(project, keeper, StatusFile.of(config.warehouse), stop).run(until_idle)
+        with Warehouse(config.warehouse, keep=config.keep).lock():
+            settle_groups(project)
+            Groups(project, until_idle, stop).run()
     except Stopped:
         log.info("stopped while waiting; nothing is lost")
     return 0
 
 
-@dataclass
-class Job:
-    """Keeper and stream together, and what is done between batches."""
+class _Session:
+    """The one Spark session of all groups; made when the first of them needs it."""
 
-    project: Project
-    keeper: Keeper
-    status: StatusFile
-    stop: threading.Event
-    targets: Mapping[str, str] | None = None  # the positions that --until-idle must reach
-    _progress: tuple[float, dict[str, int]] = (0.0, {})
-    _vacuumed: float = field(default_factory=time.monotonic)
-    _looked: float = field(default_factory=time.monotonic)
-    _noted: int = -1  # the cut at which the sources were last noted
-    _pruned: float = field(default_factory=time.monotonic)
+    def __init__(self, project: Project, stop: threading.Event):
+        self._project = project
+        self._stop = stop
+        self._lock = threading.Lock()
+        self._spark: Any = None
 
-    def run(self, until_idle: bool) -> None:
-        """Keeps the views until stopped; with ``until_idle``, until all that was committed by now is in a cut."""
-        try:
-            if until_idle:
-                self.keeper.gives_up = True
-                self.targets = {
-                    name: patiently(source.mark, seconds=FIRST_START, stop=self.stop)
-                    for name, source in self.keeper.sources.items()
-                }
-            self.status.write(self.keeper)
-            log.info("views %s at cut %d", ", ".join(self.keeper.views), self.keeper.cut.cut)
-            if not self._idle():
-                self._stream()
-            if until_idle and not self.keeper.behind(self.targets or {}):
-                self.keeper.finish()
-        finally:
-            self.status.write(self.keeper, ended=True)
-
-    def _stream(self) -> None:
+    def __call__(self) -> Any:
         # Imported late: what needs no Spark should not wait for it.
         from viewkeeper.job.session import spark_session
-        from viewkeeper.job.stream import Stream
 
-        config = self.project.config
-        spark = spark_session(config.warehouse / "logs" / "spark.log", self.stop)
+        with self._lock:
+            if self._spark is None:
+                log_file = self._project.config.warehouse / "logs" / "spark.log"
+                self._spark = spark_session(log_file, self._stop)
+            return self._spark
+
+    def close(self) -> None:
+        if self._spark is not None:
+            self._spark.stop()
+
+
+@dataclass
+class Groups:
+    """The groups of a project at work, each in a thread of its own; the caller holds the warehouse's lock."""
+
+    project: Project
+    until_idle: bool
+    stop: threading.Event
+    _failures: dict[str, BaseException] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Returns when every group has ended; raises what one of them failed with."""
+        stops = {group: threading.Event() for group in self.project.groups}
+        spark = _Session(self.project, self.stop)
+        threads = [
+            threading.Thread(target=self._run, args=(group, stop, spark), name=f"group {group}")
+            for group, stop in stops.items()
+        ]
+        for thread in threads:
+            thread.start()
         try:
-            stream = Stream(
-                spark,
-                config.kafka.spark(),
-                config.warehouse / "checkpoints" / "all",
-                config.min_cut_interval,
-                self.stop,
-            )
-            self.keeper.large_stage = SparkStage(
-                spark, self.keeper.sources, config.warehouse / "scratch", self.keeper.stage.tallies
-            )
-            while not self.stop.is_set() and not self._idle():
-                patiently(
-                    lambda: stream.run(self._offsets(), self._handle, self._between, self.keeper.queue.lacks),
-                    stop=self.stop,
-                    waiting=self._waiting,
-                    retryable=(KafkaError,),
-                )
+            while any(thread.is_alive() for thread in threads):
+                if self.stop.wait(0.1):
+                    for stop in stops.values():
+                        stop.set()
+                    for thread in threads:
+                        thread.join()
         finally:
-            spark.stop()
+            spark.close()
+        self._raise()
 
-    def _offsets(self) -> dict[str, int]:
-        """Where the stream starts; TopicLost if a topic no longer holds it."""
-        self.keeper.rewind()
-        # What was held back is read again. Somebody waits for --until-idle, so it holds nothing back.
-        age = (datetime.now(UTC) - self.keeper.cut.committed_at).total_seconds()
-        self.keeper.hold = Hold.of(self.keeper.managers.keeping.values(), age) if self.targets is None else None
-        offsets = {i.topic: i.offset for i in self.keeper.queue.inlets.values()}
-        consumer.require(self.project.config.kafka.client(), offsets)
-        return offsets
-
-    def _handle(self, messages: pa.Table, ends: Mapping[str, int]) -> bool:
-        before = self.keeper.updates_handled
-        cut = self.keeper.maintain(messages, ends)
-        if cut:
-            self.status.write(self.keeper)
-        self.catching_up.batch(len(messages), self.keeper.updates_handled - before)
-        if self._idle():
-            self.stop.set()
-        return cut
-
-    @cached_property
-    def catching_up(self) -> CatchingUp:
-        return CatchingUp(self._unread)
-
-    def _unread(self) -> int:
-        """Messages that the topics hold and no batch has read."""
-        inlets = self.keeper.queue.inlets
-        ends = consumer.bounds(self.project.config.kafka.client(), list(inlets))
-        return sum(max(0, high - inlets[topic].offset) for topic, (_, high) in ends.items())
-
-    def _idle(self) -> bool:
-        return self.targets is not None and not self.keeper.behind(self.targets)
-
-    def _between(self) -> None:
-        """Called every moment by the waiting main thread, batch or no batch."""
-        self._complain_if_nothing_arrives()
-        if self.keeper.release():
-            self.status.write(self.keeper)
-        if self.keeper.busy.acquire(blocking=False):
-            try:
-                self.keeper.fold_if_due()
-                self._prune()
-                self._look_at_sources()
-                self._vacuum()
-            finally:
-                self.keeper.busy.release()
-        self.status.beat(self.keeper)
-
-    def _complain_if_nothing_arrives(self) -> None:
-        """With ``until_idle``: raises when a source's changes have not come for a while and its topic is read up."""
-        if self.targets is None:
-            return
-        now, offsets = time.monotonic(), {i.topic: i.offset for i in self.keeper.queue.inlets.values()}
-        since, last = self._progress
-        if offsets != last or self.keeper.busy.locked():
-            self._progress = (now, offsets)
-        elif now - since > FIRST_START:
-            behind = self.keeper.behind(self.targets)
-            topics = {self.project.config.sources[name].topic: name for name in behind}
-            unread = consumer.read(self.project.config.kafka.client(), {t: offsets[t] for t in topics}, seconds=1.0)
-            if len(unread):  # they are there: it is only us who are slow
-                self._progress = (now, offsets)
-            elif behind:
-                raise no_capture(self.project, behind[0])
-
-    def _prune(self) -> None:
-        """The sources' logs need not remember what a cut holds, nor what is none of ours."""
-        if time.monotonic() - self._pruned < PRUNE_EVERY:
-            return
-        self._pruned = time.monotonic()
-        for name, capture in self.project.captures.items():
-            try:
-                capture.prune(Reached.parse(self.keeper.cut.positions[name]).last)
-            except SourceUnreachable as error:
-                log.info("%s: its change log is pruned later", error)
-
-    def _look_at_sources(self) -> None:
-        """Raises SourceError if a source is not what it was: one that went back in time may never send an update."""
-        if time.monotonic() - self._looked < LOOK_EVERY:
-            return
-        self._looked = time.monotonic()
-        identities = SourceIdentities.of(self.project.config.warehouse)
+    def _run(self, group: str, stop: threading.Event, spark: _Session) -> None:
         try:
-            identities.require(self.keeper.sources)
-            for name, source in self.keeper.sources.items():
-                source.require(self.keeper.cut.positions[name])
-            if self._noted != self.keeper.cut.cut:
-                identities.remember(self.keeper.sources)
-                self._noted = self.keeper.cut.cut
-        except SourceUnreachable as error:
-            log.info("%s: looked at later", error)
+            self._keep(group, stop, spark)
+        except Stopped:
+            log.info("stopped while waiting; nothing is lost")
+        except BaseException as error:  # the main thread raises it
+            self._failures[group] = error
+            if isinstance(error, UserError) or not isinstance(error, ViewkeeperError):
+                self.stop.set()  # somebody must change something before any of them can be right
+            elif len(self.project.groups) > 1:
+                log.warning("group %s has stopped: %s; other groups go on", group, error)
 
-    def _vacuum(self) -> None:
-        if time.monotonic() - self._vacuumed >= VACUUM_EVERY:
-            self._vacuumed = time.monotonic()
-            try:
-                self.keeper.warehouse.vacuum()
-            except WarehouseUnreachable as error:
-                log.info("%s: old files are deleted later", error)
+    def _keep(self, group: str, stop: threading.Event, spark: _Session) -> None:
+        config, part = self.project.config, self.project.part(group)
+        warehouse = Warehouse(config.warehouse, group, keep=config.keep)
+        keeper = Opening(part, warehouse, stop=stop).open()
+        status = StatusFile.of(config.warehouse, group)
+        GroupJob(part, keeper, status, stop, spark).run(self.until_idle)
 
-    def _waiting(self, error: Any) -> None:
-        self.keeper.waiting = None if error is None else str(error)
-        self.status.write(self.keeper)
+    def _raise(self) -> None:
+        """What the groups failed with: what the user can change comes first, every problem is told."""
+        unexpected = [error for error in self._failures.values() if not isinstance(error, ViewkeeperError)]
+        if unexpected:
+            raise unexpected[0]
+        known = [error for error in self._failures.values() if isinstance(error, ViewkeeperError)]
+        known.sort(key=lambda error: isinstance(error, UserError))
+        if known:
+            raise type(known[-1])([problem for error in known for problem in error.problems])
 
 
 def _stop_on_signal(stop: threading.Event) -> None:

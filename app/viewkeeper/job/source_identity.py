@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ import orjson
 
 from viewkeeper.managers.sources import Source
 from viewkeeper.warehouse.layout import write_atomically
+
+_WRITING = threading.Lock()  # groups work at the same time, and share the file
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class SourceIdentities:
         """From now on these are the right ones."""
         told = {name: identity for name, source in sources.items() if (identity := source.identity())}
         if told:
-            write_atomically(self.file, orjson.dumps({**self._read(), **told}).decode())
+            with _WRITING:
+                write_atomically(self.file, orjson.dumps({**self._read(), **told}).decode())
 
     def require(self, sources: Mapping[str, Source]) -> None:
         """Raises SourceError where a remembered source is another one now, or went back in its history."""

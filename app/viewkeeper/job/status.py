@@ -1,9 +1,11 @@
-"""What the running job tells about itself: a small file in the warehouse, written at every cut and every second."""
+"""What the running job tells about itself: a small file per group, written at every cut and every second."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,8 +13,11 @@ from typing import Any
 
 import orjson
 
+from viewkeeper.errors import ViewkeeperError
 from viewkeeper.job.keeper import Keeper
+from viewkeeper.job.picture import Picture
 from viewkeeper.warehouse.layout import write_atomically
+from viewkeeper.warehouse.streams import storage
 
 EVERY = 1.0
 """Seconds between two heartbeats."""
@@ -31,22 +36,34 @@ class StatusFile:
         return cls(warehouse / "status" / f"{group}.json")
 
     def write(self, keeper: Keeper, *, ended: bool = False) -> None:
-        """Writes the job's state now."""
+        """Writes the group's state now."""
         self._written = time.monotonic()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        state = {
-            "pid": None if ended else os.getpid(),
-            "started": self.started,
-            "heartbeat": datetime.now(UTC),
-            "waiting": keeper.waiting or keeper.held,
-            "cut": keeper.cut.cut,
-            "last_update": keeper.cut.last_update,
-            "updates_handled": keeper.updates_handled,
-            "batches": keeper.batches,
-            "asked": {source: asdict(tally) for source, tally in keeper.stage.tallies.items()},
-            "seconds": {step: round(seconds, 3) for step, seconds in keeper.times.seconds.items()},
-        }
-        write_atomically(self.path, orjson.dumps(state).decode())
+        picture = Picture(keeper)
+        self._store(
+            {
+                "pid": None if ended else os.getpid(),
+                "started": self.started,
+                "heartbeat": datetime.now(UTC),
+                "waiting": keeper.waiting,
+                "trouble": picture.trouble,
+                "error": None,
+                "level": keeper.level,
+                "views": picture.views(),
+                "table": picture.table(),
+                "unnumbered": len(keeper.arrived.updates),
+                "cut": keeper.cut.cut,
+                "last_update": keeper.cut.last_update,
+                "updates_handled": keeper.updates_handled,
+                "batches": keeper.batches,
+                "asked": {source: asdict(tally) for source, tally in keeper.managers.tallies.items()},
+                "seconds": {step: round(seconds, 3) for step, seconds in keeper.times.seconds.items()},
+            }
+        )
+
+    def failed(self, error: str) -> None:
+        """Notes that the group has stopped and why, beside what it told last; where it cannot be noted, it is not."""
+        with suppress(ViewkeeperError):
+            self._store({**(self.read() or {}), "pid": None, "heartbeat": datetime.now(UTC), "error": error})
 
     def beat(self, keeper: Keeper) -> None:
         """Writes if the last time is long ago."""
@@ -60,3 +77,8 @@ class StatusFile:
         except (FileNotFoundError, orjson.JSONDecodeError):
             return None
         return state
+
+    def _store(self, state: Mapping[str, Any]) -> None:
+        with storage(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path, orjson.dumps(state).decode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from confluent_kafka.admin import AdminClient
 from viewkeeper.errors import KafkaError, TopicLost
 from viewkeeper.warehouse.layout import write_atomically
 
+_WRITING = threading.Lock()  # groups work at the same time, and share the file
+
 
 @dataclass(frozen=True)
 class TopicIdentities:
@@ -22,10 +25,14 @@ class TopicIdentities:
     file: Path
     client: Mapping[str, Any]
 
+    @classmethod
+    def of(cls, warehouse: Path, client: Mapping[str, Any]) -> TopicIdentities:
+        return cls(warehouse / "topics.json", client)
+
     def remember(self, topics: Sequence[str]) -> None:
         """From now on these topics are the right ones."""
         if topics:
-            self._write({**self._read(), **self._current(topics)})
+            self._add(self._current(topics))
 
     def require(self, topics: Sequence[str]) -> None:
         """Raises TopicLost where a remembered topic was deleted and made anew; remembers those it does not know."""
@@ -38,7 +45,7 @@ class TopicIdentities:
                     "load the views again with 'viewkeeper init --reload'",
                 )
         if not current.items() <= known.items():
-            self._write({**known, **current})
+            self._add(current)
 
     def _current(self, topics: Sequence[str]) -> dict[str, str]:
         admin = AdminClient(dict(self.client))  # kept until its answers are there
@@ -56,5 +63,6 @@ class TopicIdentities:
             return {}
         return known
 
-    def _write(self, ids: Mapping[str, str]) -> None:
-        write_atomically(self.file, orjson.dumps(ids).decode())
+    def _add(self, ids: Mapping[str, str]) -> None:
+        with _WRITING:
+            write_atomically(self.file, orjson.dumps({**self._read(), **ids}).decode())

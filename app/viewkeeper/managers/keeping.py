@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from viewkeeper.algebra.tiny import TinyView
+from viewkeeper.algorithms.complete_n import CompleteN
 from viewkeeper.algorithms.protocol import Algorithm
 from viewkeeper.algorithms.registry import ALGORITHMS, SWEEP, Assumption, Entry, Scenario
 from viewkeeper.consistency.levels import Level
@@ -16,6 +17,9 @@ REFRESH = "refresh"
 
 CONVERGENT = "convergent"
 """Compensates nothing, so what it leaves in the view may be wrong for ever."""
+
+COMPLETE_N = "complete_n"
+"""Shows only the states after every N-th update."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,11 @@ class Keeping:
         A transaction of a source may change many rows, so it is the promise for such transactions that counts.
         """
         return self.entry.promise.get(Scenario.LOCAL, Level.INCONSISTENT)
+
+    @property
+    def complete_n(self) -> int | None:
+        """The N of an algorithm that is complete after every N-th update."""
+        return self.options.get("complete_n", CompleteN.complete_n) if self.algorithm == COMPLETE_N else None
 
     @property
     def spans_sources(self) -> bool:

@@ -1,15 +1,18 @@
-"""A view manager: drives its view's algorithm against the sources and counts what it asks them."""
+"""A view manager: drives its view's algorithm against the sources; and what counts the questions they are asked."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.algebra.view import View
+from viewkeeper.algebra.bag import UPDATE, SignedBag
+from viewkeeper.algebra.view import Occurrence, View, in_full
 from viewkeeper.algorithms.sweep import Queue, Sweep, drive
+from viewkeeper.managers.recomputing import recomputed
 from viewkeeper.managers.sources import Source
 from viewkeeper.messages import Answer, Ask
 
@@ -52,24 +55,36 @@ def asked_since(before: Mapping[str, Tally], now: Mapping[str, Tally]) -> dict[s
 
 
 @dataclass
-class Asking:
-    """What every manager of a view has: sources to ask, each in its snapshot, and a tally of what it asked."""
+class Asker:
+    """Asks sources, each in its snapshot, and counts what it asks; any thread may."""
 
-    view: View
     sources: Mapping[str, Source]
     snapshots: Mapping[str, Any]
     tallies: Tallies = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
-    def _ask(self, ask: Ask) -> Answer:
+    def __call__(self, ask: Ask) -> Answer:
         answer = self.sources[ask.source].ask(ask, self.snapshots[ask.source])
-        tally = self.tallies.setdefault(ask.source, Tally())
-        tally.questions += 1
-        tally.keys += 0 if ask.keys is None else len(ask.keys)
-        tally.rows += len(answer.rows)
+        with self._lock:
+            tally = self.tallies.setdefault(ask.source, Tally())
+            tally.questions += 1
+            tally.keys += 0 if ask.keys is None else len(ask.keys)
+            tally.rows += len(answer.rows)
         return answer
 
-    def _compensated(self, source: str) -> None:
-        self.tallies.setdefault(source, Tally()).compensated += 1
+    def compensated(self, source: str) -> None:
+        """Notes that an answer of the source alone would have been wrong."""
+        with self._lock:
+            self.tallies.setdefault(source, Tally()).compensated += 1
+
+
+@dataclass
+class Asking:
+    """What every manager of a view has: somebody to ask, who hears which sources' answers were compensated."""
+
+    view: View
+    ask: Callable[[Ask], Answer]
+    compensated: Callable[[str], None] = lambda source: None
 
 
 @dataclass
@@ -78,16 +93,35 @@ class ViewManager(Asking):
 
     def change(self, queue: Queue, starts: Mapping[int, pa.Table]) -> Iterator[pa.Table]:
         """ΔV_k of every update that the starts belong to, in pieces."""
-        sweep = Sweep(self.view, queue, on_compensated=self._compensated)
+        sweep = Sweep(self.view, queue, on_compensated=self.compensated)
         for occurrence, table in starts.items():
-            yield from drive(sweep.changes_from(occurrence, table), self._ask)
+            yield from drive(sweep.changes_from(occurrence, table), self.ask)
 
     def whole(
         self, queue: Queue, number: int, start: int = 0, on_progress: Callable[[float], None] = lambda share: None
     ) -> Iterator[pa.Table]:
         """The view as of an update in full, in pieces: view columns, ``_count`` and ``_update``.
 
-        The sweep begins at occurrence ``start``: best one of few rows. ``on_progress`` hears which share is done.
+        The sweep begins at occurrence ``start``: best one of few rows. ``on_progress`` hears which share is done. A
+        view with a query is not swept: its relations as of the update are put together, and the query runs over them.
         """
-        sweep = Sweep(self.view, queue, on_compensated=self._compensated, on_progress=on_progress)
-        return drive(sweep.whole(number, start), self._ask)
+        if self.view.query is not None:
+            return self._recomputed(queue, number, on_progress)
+        sweep = Sweep(self.view, queue, on_compensated=self.compensated, on_progress=on_progress)
+        return drive(sweep.whole(number, start), self.ask)
+
+    def _recomputed(self, queue: Queue, number: int, on_progress: Callable[[float], None]) -> Iterator[pa.Table]:
+        relations = []
+        for done, occurrence in enumerate(self.view.occurrences, 1):
+            relations.append(self._relation(occurrence, queue, number))
+            on_progress(done / (len(self.view.occurrences) + 1))
+        for piece in recomputed(self.view, relations):
+            yield piece.append_column(UPDATE, pa.repeat(pa.scalar(number, pa.int64()), len(piece)))
+        on_progress(1.0)
+
+    def _relation(self, occurrence: Occurrence, queue: Queue, number: int) -> pa.Table:
+        """A relation as of an update, by the same as-of law: a view that shows nothing else, in full."""
+        itself = in_full(occurrence.source, occurrence.relation, occurrence.columns)
+        sweep = Sweep(itself, queue, on_compensated=self.compensated)
+        pieces = list(drive(sweep.whole(number), self.ask))
+        return pa.concat_tables([SignedBag.empty(itself.schema).table, *(p.drop_columns([UPDATE]) for p in pieces)])

@@ -1,12 +1,14 @@
-"""The managers of the views that are not swept in columns: what each makes of a batch."""
+"""The view managers of a group: side by side, each drives its view's algorithm and hands over an action list."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,18 +17,59 @@ from viewkeeper.algebra.types import Catalog
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.registry import SWEEP
 from viewkeeper.algorithms.sweep import Queue
+from viewkeeper.consistency.levels import Level
+from viewkeeper.errors import SourceUnreachable
 from viewkeeper.managers.contents import Stored
 from viewkeeper.managers.keeping import REFRESH, Keeping
-from viewkeeper.managers.manager import Tallies, ViewManager
+from viewkeeper.managers.manager import Asker, Tallies, ViewManager
+from viewkeeper.managers.shared_answers import Place, Shape, SharedAnswers, shapes
 from viewkeeper.managers.sources import Source
-from viewkeeper.managers.stages import Pieces
+from viewkeeper.managers.spark_stage import LARGE, Pieces, Stage
 from viewkeeper.managers.stepwise import RUN, StepwiseManager
-from viewkeeper.messages import Update
+from viewkeeper.merge.action_list import ActionList, consolidated
+from viewkeeper.messages import Answer, Ask, Update
+
+AT_ONCE = 3
+"""Managers that work at the same time in this process."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a manager is to answer for: the updates after ``after``, up to ``until``.
+
+    ``starts`` is ΔR of its occurrences. With ``anew``, the view is computed anew from that occurrence on, because a
+    relation was emptied and nobody says of what.
+    """
+
+    view: str
+    after: int
+    until: int
+    starts: Mapping[int, pa.Table]
+    anew: int | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all tasks of a round refer to: the queue, the updates it holds with their numbers, and the snapshots."""
+
+    queue: Queue
+    updates: Sequence[Update]
+    numbers: np.ndarray
+    snapshots: Mapping[str, Any]
+
+    def between(self, after: int, until: int) -> tuple[list[Update], np.ndarray]:
+        """The updates after one number, up to another, and their numbers."""
+        inside = np.flatnonzero((self.numbers > after) & (self.numbers <= until))
+        return [self.updates[i] for i in inside.tolist()], self.numbers[inside]
+
+
+Outcome = ActionList | SourceUnreachable
+"""What came of a task: a manager that could not reach a source tries again, and leaves the others alone."""
 
 
 @dataclass
 class Managers:
-    """Hands a batch to each view's manager; ``stored`` gives a view as of the last cut."""
+    """One manager a view; ``stored`` gives a view as of the last cut."""
 
     views: Mapping[str, View]
     keeping: Mapping[str, Keeping]
@@ -35,47 +78,117 @@ class Managers:
     stored: Callable[[str], Iterable[pa.RecordBatch]]
     tallies: Tallies = field(default_factory=dict)
     run: int = RUN  # changed rows that an algorithm receives at a time
+    large_stage: Stage | None = None  # sweeps large batches, in Spark
+    done: set[str] = field(default_factory=set)  # the views whose managers have answered in this round
 
     @property
     def swept(self) -> frozenset[str]:
-        """The views that stages sweep in columns."""
+        """The views that are swept in columns."""
         return frozenset(name for name in self.views if self.keeping[name].algorithm == SWEEP)
 
-    def changes(
-        self, concerned: Collection[str], queue: Queue, received: Sequence[Update], first: int,
-        snapshots: Mapping[str, Any],
-    ) -> dict[str, Pieces]:  # fmt: skip
-        """Per view the batch concerns its change, lazily; it must be used before the snapshots are released.
+    def reach(self, view: str, last: int, relevant: int, flush: bool) -> int:
+        """The update up to which a manager answers now; ``flush`` leaves no rest.
 
-        The updates received are numbered from ``first`` on. Swept views are left out.
+        ``last`` is the last update there is, ``relevant`` the last that concerns the view. A list that cannot be
+        divided goes no further than that one: it would keep others waiting for nothing.
         """
-        batch = (queue, received, first)
-        return {
-            name: self._change(name, snapshots, *batch)
-            for name in self.views
-            if name in concerned and name not in self.swept
-        }
+        n = self.keeping[view].complete_n
+        if n is not None and not flush:
+            return last - last % n
+        return last if self.keeping[view].level >= Level.COMPLETE else relevant
 
-    def anew(self, name: str, start: int, queue: Queue, number: int, snapshots: Mapping[str, Any]) -> Pieces:
-        """A view's change when it is computed anew as of ``number``, from occurrence ``start`` on."""
-        manager = ViewManager(self.views[name], self.sources, snapshots, self.tallies)
-        return refreshed(manager, queue, number, partial(self.stored, name), start)
+    def asks(self, task: Task) -> frozenset[str]:
+        """The sources that a task asks."""
+        view = self.views[task.view]
+        if task.anew is not None or task.view not in self.swept:
+            return view.sources
+        return frozenset(hop.occurrence.source for start in task.starts for hop in view.hops(start))
 
-    def _change(
-        self, name: str, snapshots: Mapping[str, Any], queue: Queue, received: Sequence[Update], first: int
-    ) -> Pieces:
-        view, keeping, stored = self.views[name], self.keeping[name], partial(self.stored, name)
+    def builds(self, task: Task) -> bool:
+        """Whether a task looks at what the view holds."""
+        return not self._is_swept(task)
+
+    def answer(self, tasks: Sequence[Task], work: Work) -> dict[str, Outcome]:
+        """Does the tasks at the same time; per view what came of it."""
+        self.done.clear()
+        asker = Asker(self.sources, work.snapshots, self.tallies)
+        shared = SharedAnswers(self._shapes, asker)
+        large = [task for task in tasks if self._is_large(tasks, task)]
+        small = [task for task in tasks if task not in large]
+        if len(small) < 2 and not large:
+            return {task.view: self._outcome(task, work, asker, shared.ask) for task in small}
+        running = {task.view: self._pool.submit(self._outcome, task, work, asker, shared.ask) for task in small}
+        outcomes = self._swept_in_spark(large, work) if large else {}
+        wait(running.values())  # all of them, even if one fails: nobody may still ask when the snapshots are released
+        return outcomes | {view: done.result() for view, done in running.items()}
+
+    @cached_property
+    def _shapes(self) -> dict[Place, Shape]:
+        return shapes(self.views.values())
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        limits = [source.readers for source in self.sources.values() if source.readers is not None]
+        return ThreadPoolExecutor(min([AT_ONCE, *limits]), thread_name_prefix="manager")
+
+    def _is_large(self, tasks: Sequence[Task], task: Task) -> bool:
+        """Whether Spark is worth starting for it: for all that is swept, or not at all."""
+        if self.large_stage is None or not self._is_swept(task):
+            return False
+        rows = sum(len(table) for each in tasks if self._is_swept(each) for table in each.starts.values())
+        return rows >= LARGE
+
+    def _is_swept(self, task: Task) -> bool:
+        return task.view in self.swept and task.anew is None
+
+    def _swept_in_spark(self, tasks: Sequence[Task], work: Work) -> dict[str, Outcome]:
+        assert self.large_stage is not None
+        views = {task.view: self.views[task.view] for task in tasks}
+        found = self.large_stage.sweep(work.queue, {task.view: task.starts for task in tasks}, views, work.snapshots)
+        return {task.view: self._swept(task, found[task.view]) for task in tasks}
+
+    def _swept(self, task: Task, found: Pieces | SourceUnreachable) -> Outcome:
+        return found if isinstance(found, SourceUnreachable) else self._list(task, found)
+
+    def _outcome(self, task: Task, work: Work, asker: Asker, ask: Callable[[Ask], Answer]) -> Outcome:
+        try:
+            return self._list(task, self._pieces(task, work, asker, ask))
+        except SourceUnreachable as error:
+            return error
+
+    def _list(self, task: Task, pieces: Iterable[pa.Table]) -> ActionList:
+        keeping = self.keeping[task.view]
+        level = min(keeping.level, Level.STRONG) if task.anew is not None else keeping.level
+        ends = None if level >= Level.COMPLETE else self._ends(task)
+        actions = ActionList(task.view, task.after, task.until, consolidated(pieces), ends, level)
+        self.done.add(task.view)
+        return actions
+
+    def _ends(self, task: Task) -> list[int]:
+        """Where a manager that is not complete leaves its view consistent."""
+        n = self.keeping[task.view].complete_n
+        if n is None or task.anew is not None:
+            return [task.until]
+        first = task.after + n - task.after % n
+        return sorted({*range(first, task.until + 1, n), task.until})
+
+    def _pieces(self, task: Task, work: Work, asker: Asker, ask: Callable[[Ask], Answer]) -> Pieces:
+        view, keeping, stored = self.views[task.view], self.keeping[task.view], partial(self.stored, task.view)
+        manager = ViewManager(view, ask, asker.compensated)
+        if task.anew is not None:
+            return refreshed(manager, work.queue, task.until, stored, task.anew)
         if keeping.algorithm == REFRESH:
-            manager = ViewManager(view, self.sources, snapshots, self.tallies)
-            return refreshed(manager, queue, first + len(received) - 1, stored)
+            return refreshed(manager, work.queue, task.until, stored)
+        if keeping.algorithm == SWEEP:
+            return manager.change(work.queue, task.starts)
         stepwise = StepwiseManager(
-            view, self.sources, snapshots, self.tallies,
-            keeping=keeping, catalog=self.catalog, stored=stored, run=self.run,
-        )  # fmt: skip
-        return stepwise.change(queue, received, first)
+            view, ask, asker.compensated, keeping=keeping, catalog=self.catalog, stored=stored, run=self.run
+        )
+        updates, numbers = work.between(task.after, task.until)
+        return stepwise.change(work.queue, updates, numbers.tolist())
 
 
-def refreshed(manager: ViewManager, queue: Queue, number: int, stored: Stored, start: int = 0) -> Iterator[pa.Table]:
+def refreshed(manager: ViewManager, queue: Queue, number: int, stored: Stored, start: int = 0) -> Pieces:
     """What a refresh (see ``algorithms.refresh``) changes: the view as of ``number`` minus what is stored.
 
     Recomputed in columns, by the as-of law, as a load is: a view is too large to be put together row by row.

@@ -8,8 +8,7 @@ done again.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -26,8 +25,6 @@ from viewkeeper.managers.frozen_state import FrozenState
 from viewkeeper.managers.keeping import Keeping
 from viewkeeper.managers.manager import Asking
 from viewkeeper.messages import Update as Received
-
-log = logging.getLogger("viewkeeper")
 
 RUN = 50
 """Changed rows that are delivered before the first answer. All of them are concurrent to the algorithm, and what the
@@ -52,34 +49,31 @@ class StepwiseManager(Asking):
         keys = {name: self.catalog[name].key for name in used}
         return TinyView(self.view, {name: tuple(sorted(columns)) for name, columns in used.items()}, keys)
 
-    def change(self, queue: Queue, received: Sequence[Received], first: int) -> Iterator[pa.Table]:
-        """The view's change under these updates, numbered from ``first`` on.
+    def change(self, queue: Queue, received: Sequence[Received], numbers: Iterable[int]) -> Iterator[pa.Table]:
+        """The view's change under these updates, whose numbers never go back.
 
         An action list is stored under the largest number that the view reflects by then, so labels never go back. It
         is one of this batch in any case: states of earlier cuts stay as they were published.
         """
         labelled: list[Labelled] = []
-        for run in runs(self.updates(queue, received, first), self.run):
+        for run in runs(self.updates(queue, received, numbers), self.run, self.keeping.complete_n or 1):
             label = run[0].number
             for install in self._installs(queue, run):
                 label = max(label, *install.updates) if install.updates else label
                 labelled.append(Labelled(label, install))
         yield signed_rows(self.view, labelled, self.stored)
 
-    def updates(self, queue: Queue, received: Sequence[Received], first: int) -> list[Update]:
-        """The batch as the algorithm receives it: every update, also one that the view cannot see."""
+    def updates(self, queue: Queue, received: Sequence[Received], numbers: Iterable[int]) -> list[Update]:
+        """The batch as the algorithm receives it: every update, also one that the view cannot see.
+
+        Updates that share a number are one transaction to the algorithm, so its promise for transactions of one
+        source holds for those over several as well.
+        """
         ops = self._ops(queue)
-        parts = self._global_parts(received)
-        updates = []
-        seen: set[tuple[str, str]] = set()
-        for number, r in enumerate(received, first):
-            txn, sources = _transaction(r, parts)
-            if sources and (r.source, txn) in seen:
-                # Its source used the id twice: this is none of the parts that the others wait for.
-                txn, sources = r.txn, frozenset()
-            seen.add((r.source, txn))
-            updates.append(Update(number, r.source, txn, tuple(ops.get(number, ())), sources))
-        return updates
+        shared: dict[int, list[Received]] = {}
+        for number, update in zip(numbers, received, strict=True):
+            shared.setdefault(int(number), []).append(update)
+        return [_transaction(number, row, tuple(ops.get(number, ()))) for number, row in shared.items()]
 
     def _ops(self, queue: Queue) -> dict[int, list[Op]]:
         """What each update did in all, deletions first; the steps in between were seen by nobody outside it."""
@@ -90,15 +84,15 @@ class StepwiseManager(Asking):
             table = consolidate(changes.select([*columns, COUNT, UPDATE]))
             values = [table[column].to_pylist() for column in table.column_names]
             for *row, count, number in zip(*values, strict=True):
-                op = Op(name[1], plain(row), 1 if count > 0 else -1)
+                op = Op(name[1], plain(row), 1 if count > 0 else -1, name[0])
                 ops.setdefault(number, []).extend([op] * abs(count))
         return {number: sorted(each, key=lambda op: op.count) for number, each in ops.items()}
 
     def _installs(self, queue: Queue, run: Sequence[Update]) -> Iterator[Install]:
         """Action lists in the order in which the algorithm emits them; afterwards the view reflects the whole run."""
         runner = Runner(self._algorithm())
-        sweep = Sweep(self.view, queue, on_compensated=self._compensated)
-        state = FrozenState(self.tiny, sweep, run[-1].number, self._ask)
+        sweep = Sweep(self.view, queue, on_compensated=self.compensated)
+        state = FrozenState(self.tiny, sweep, run[-1].number, self.ask)
         unreflected = {update.number for update in run}
         for install in _driven(runner, state, run):
             unreflected -= install.updates
@@ -111,32 +105,15 @@ class StepwiseManager(Asking):
         return algorithm
 
     def _algorithm_compensated(self, compensation: Compensation) -> None:
-        self._compensated(self.view.occurrences[compensation.occurrence].source)
-
-    def _global_parts(self, received: Sequence[Received]) -> dict[str, frozenset[str]]:
-        """By id the global transactions that are here with all their parts: the sources that have one.
-
-        A batch cannot wait for a part that is not in it, so the parts of other global transactions count as
-        transactions of their own.
-        """
-        wanted: dict[str, frozenset[str]] = {}
-        arrived: dict[str, set[str]] = {}
-        for r in received:
-            if r.part_of is not None:
-                wanted[r.part_of.id] = r.part_of.sources & self.sources.keys()
-                arrived.setdefault(r.part_of.id, set()).add(r.source)
-        for id, sources in wanted.items():
-            if self.keeping.spans_sources and (missing := sources - arrived[id]):
-                log.warning("view %s shows transaction %s without its part of %s, which did not come with it",
-                            self.view.name, id, ", ".join(sorted(missing)))  # fmt: skip
-        return {id: sources for id, sources in wanted.items() if sources <= arrived[id] and len(sources) > 1}
+        self.compensated(self.view.occurrences[compensation.occurrence].source)
 
 
-def _transaction(received: Received, parts: Mapping[str, frozenset[str]]) -> tuple[str, frozenset[str]]:
-    """The transaction that an update is, or the one of these global ones that it is a part of, with its sources."""
-    if received.part_of is None or received.part_of.id not in parts:
-        return received.txn, frozenset()
-    return received.part_of.id, parts[received.part_of.id]
+def _transaction(number: int, row: Sequence[Received], ops: tuple[Op, ...]) -> Update:
+    """The updates of one number as one."""
+    if len(row) == 1:
+        return Update(number, row[0].source, row[0].txn, ops)
+    sources = frozenset(update.source for update in row)
+    return Update(number, "+".join(sorted(sources)), "+".join(update.txn for update in row), ops, spans=sources)
 
 
 def _driven(runner: Runner, state: FrozenState, run: Sequence[Update]) -> Iterator[Install]:
@@ -165,15 +142,12 @@ def _sorted(emitted: Iterable[Emitted], asked: list[Asked]) -> Iterator[Install]
             yield item
 
 
-def runs(updates: Sequence[Update], size: int) -> Iterator[Sequence[Update]]:
-    """The updates in runs of about ``size`` changed rows; a global transaction is in one run with all its parts."""
+def runs(updates: Sequence[Update], size: int, multiple: int = 1) -> Iterator[Sequence[Update]]:
+    """The updates in runs of about ``size`` changed rows, each but the last up to a ``multiple``."""
     begin = rows = 0
-    missing: dict[str, set[str]] = {}
     for end, update in enumerate(updates, 1):
         rows += max(1, len(update.ops))
-        if update.parts:
-            missing.setdefault(update.txn, set(update.parts)).discard(update.source)
-        if rows >= size and not any(missing.values()):
+        if rows >= size and update.number % multiple == 0:
             yield updates[begin:end]
             begin, rows = end, 0
     if begin < len(updates):

@@ -79,12 +79,14 @@ class NativeReader:
         return None
 
     def _whole(self, message: Message, piece: Piece, changes: Sequence[dict[str, Any]]) -> Whole | None:
-        """The update, unless it touches no captured relation: such a transaction gets no number."""
+        """The update, unless it touches no captured relation: such a transaction gets no number by itself."""
         inlet = self._inlet
         used = [self._change(change) for change in changes if change["relation"] in inlet.used]
+        begins = inlet.held
         inlet.last, inlet.offset = piece.position, message.offset + 1
         self.forget()
-        if not used:
+        # A part of a transaction over several sources is told in any case: the other parts wait for it.
+        if not used and piece.part_of is None:
             return None
         assert piece.txn is not None
         return Whole(
@@ -96,6 +98,7 @@ class NativeReader:
                 message.offset,
                 message.timestamp,
                 piece.part_of,
+                begins=begins,
             ),
             used,
         )

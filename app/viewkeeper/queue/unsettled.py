@@ -6,7 +6,7 @@ some snapshot includes it (then all later ones do), every answer must be compens
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,16 +36,19 @@ class Unsettled:
         """With these updates, whose changes are numbered."""
         return Unsettled([*self.updates, *updates], stacked(self.changes, changes))
 
-    def settled(self, contains: Mapping[str, SnapshotPosition]) -> Unsettled:
-        """Without what these snapshots include; of sources that are not named, nothing is kept."""
+    def settled(self, contains: Mapping[str, SnapshotPosition], late: Collection[str]) -> Unsettled:
+        """Without what these snapshots include; of sources that are never ``late`` to show, nothing is kept."""
         kept: list[Update] = []
-        for source, position in contains.items():
+        for source in late:
             mine = [u for u in self.updates if u.source == source]
+            if (position := contains.get(source)) is None:
+                kept += mine
+                continue
             included = position.includes(np.fromiter((u.known_by for u in mine), np.int64, len(mine)))
             kept += [u for u, is_in in zip(mine, included.tolist(), strict=True) if not is_in]
         if not kept:
             return Unsettled()
-        tags = {source: pa.array([u.known_by for u in kept if u.source == source], pa.int64()) for source in contains}
+        tags = {source: pa.array([u.known_by for u in kept if u.source == source], pa.int64()) for source in late}
         changes = {
             name: table.filter(pc.is_in(table[POSITION], value_set=tags[name[0]]))
             for name, table in self.changes.items()

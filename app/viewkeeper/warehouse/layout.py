@@ -4,6 +4,9 @@
 <warehouse>/inexact/<view>    the load of the view that is no longer promised to be exact, and why
 <warehouse>/uncompensated/<view>    the load of the view since which it was kept by an algorithm that promises nothing
 <warehouse>/.lock  .id        the job that lives here; a name no other warehouse has
+
+Cuts and updates are a group's, all else is the warehouse's: a view may move from one group to another. Its changes are
+then another load's, which the table's property ``viewkeeper.load`` names, so that no group meets numbers of another.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from viewkeeper.warehouse.streams import kind_of, storage
 
 INEXACT, UNCOMPENSATED = "inexact", "uncompensated"
 """The kinds of marks."""
+
+_NAMING = threading.Lock()  # groups open their warehouse at the same time, and must find one name
 
 
 @dataclass(frozen=True)
@@ -83,9 +88,10 @@ class Layout:
     def id(self) -> str:
         """A name that no other warehouse has, the same for ever."""
         file = self.root / ".id"
-        if not file.exists():
-            self.create()
-            write_atomically(file, uuid.uuid4().hex)
+        with _NAMING:
+            if not file.exists():
+                self.create()
+                write_atomically(file, uuid.uuid4().hex)
         with storage(file):
             return file.read_text().strip()
 

@@ -7,15 +7,15 @@ because old versions of these tables are promised to nobody, and a commit costs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from viewkeeper.warehouse.log_rows import LogRows
 from viewkeeper.warehouse.streams import storage, write_stream
 
 CHECKPOINT_EVERY = 20
@@ -23,8 +23,10 @@ COMPACT_EVERY = 40
 MANY_FILES = 120
 SMALL_FILE, SMALL_GROUP = 1 << 20, 2_048  # bytes of a file, rows of a row group: the least a reader reads
 LARGE_FILE, LARGE_GROUP = 64 << 20, 65_536
-BATCH_ROWS = 65_536
 _VACUUM_HOURS = 1
+
+LOAD = "viewkeeper.load"
+"""The table property that names a load: of a view, the one it descends from; of changes, the one they change."""
 
 
 class LogTable:
@@ -34,17 +36,23 @@ class LogTable:
         self.path = path
         self._keys = keys
         self._table: DeltaTable | None = None
-        self._files: pa.Table | None = None
+        self._rows: LogRows | None = None
         self._since_cut_off = 0
         self._since_compaction = 0
 
     def exists(self) -> bool:
         return self._table is not None or DeltaTable.is_deltatable(str(self.path))
 
-    def create(self, schema: pa.Schema) -> None:
-        """Creates the table if it is missing."""
-        if self.exists():
-            return
+    def create(self, schema: pa.Schema, load: str | None = None) -> None:
+        """Creates the table if it is missing; its rows then belong to that load."""
+        if not self.exists():
+            self._create(schema, load, "error")
+
+    def replace(self, schema: pa.Schema, load: str) -> None:
+        """Empties the table, gives it that schema, and makes it that load's, in one commit."""
+        self._create(schema, load, "overwrite")
+
+    def _create(self, schema: pa.Schema, load: str | None, mode: Literal["error", "overwrite"]) -> None:
         configuration = {
             "delta.checkpointInterval": str(CHECKPOINT_EVERY),
             "delta.enableExpiredLogCleanup": "false",
@@ -52,9 +60,13 @@ class LogTable:
             "delta.deletedFileRetentionDuration": "interval 2 minutes",
             # Statistics of these columns even if the view has more than the 32 columns Delta looks at.
             "delta.dataSkippingStatsColumns": ",".join(self._keys),
+            **({LOAD: load} if load is not None else {}),
         }
         with storage(self.path):
-            self._table = DeltaTable.create(str(self.path), schema, configuration=configuration)
+            self._table = DeltaTable.create(
+                str(self.path), schema, mode=mode, configuration=configuration, raise_if_key_not_exists=False
+            )
+        self._rows = None
 
     @property
     def table(self) -> DeltaTable:
@@ -67,9 +79,20 @@ class LogTable:
     def schema(self) -> pa.Schema:
         return pa.schema(self.table.schema().to_arrow())
 
+    @property
+    def load(self) -> str | None:
+        """The load whose changes these are; None in tables from before loads were noted."""
+        return self.table.metadata().configuration.get(LOAD)
+
+    def mark(self, load: str) -> None:
+        """Notes that all rows belong to that load."""
+        with storage(self.path):
+            self.table.alter.set_table_properties({LOAD: load}, raise_if_not_exists=False)
+        self._rows = None
+
     def refresh(self) -> None:
         """Sees what other processes committed since."""
-        self._files = None
+        self._rows = None
         if self._table is None:
             return
         try:
@@ -91,70 +114,25 @@ class LogTable:
         self._appended()
 
     def _appended(self) -> None:
-        self._files = None
+        self._rows = None
         self._since_cut_off += 1
         self._since_compaction += 1
 
-    def replace(self, schema: pa.Schema) -> None:
-        """Empties the table and gives it that schema, in one commit."""
-        with storage(self.path):
-            write_deltalake(self.table, schema.empty_table(), mode="overwrite", schema_mode="overwrite")
-        self._files = None
-
-    def files(self) -> pa.Table:
-        """One row per data file: ``path``, ``num_records``, and per key column its ``min.`` and ``max.``."""
-        if self._files is None:
-            self._files = pa.table(self.table.get_add_actions(flatten=True))
-        return self._files
-
-    def largest(self, key: str) -> int | None:
-        """The largest value of a key column, by the files' statistics alone."""
-        return self._extreme(pc.max, f"max.{key}")
-
-    def smallest(self, key: str) -> int | None:
-        return self._extreme(pc.min, f"min.{key}")
-
-    def _extreme(self, choose: object, column: str) -> int | None:
-        files = self.files()
-        if files.num_rows == 0 or column not in files.column_names:
-            return None
-        value = choose(files[column]).as_py()  # type: ignore[operator]
-        return None if value is None else int(value)
-
-    def between(self, key: str, first: int, last: int) -> pa.Table:
-        """The data files that may hold rows with ``first ≤ key ≤ last``, as ``files`` describes them."""
-        files = self.files()
-        if files.num_rows == 0:
-            return files
-        overlaps = pc.and_(pc.less_equal(files[f"min.{key}"], last), pc.greater_equal(files[f"max.{key}"], first))
-        return files.filter(pc.fill_null(overlaps, True))
-
-    def rows_at_most(self, key: str, first: int, last: int) -> int:
-        """No fewer rows than have ``first ≤ key ≤ last``, by the files' statistics alone."""
-        files = self.between(key, first, last)
-        return int(pc.sum(files["num_records"]).as_py() or 0) if files.num_rows else 0
-
-    def batches(self, key: str, first: int, last: int, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows with ``first ≤ key ≤ last``, streaming, in no promised order."""
-        wanted = (ds.field(key) >= first) & (ds.field(key) <= last)
-        files = self.between(key, first, last)
-        if files.num_rows == 0:
-            return
-        paths = [str(self.path / path) for path in files["path"].to_pylist()]
-        dataset = ds.dataset(paths, schema=self.schema, format="parquet")
-        batches = dataset.to_batches(
-            columns=columns, filter=wanted, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=4
-        )
-        with storage(self.path):
-            yield from (batch for batch in batches if len(batch))
+    def rows(self) -> LogRows:
+        """The rows as this version has them; they stay the same whatever is written later."""
+        if self._rows is None:
+            with storage(self.path):
+                files = pa.table(self.table.get_add_actions(flatten=True))
+            self._rows = LogRows(self.path, self.schema, files, self.load)
+        return self._rows
 
     def discard(self, key: str, past: int) -> None:
         """Deletes the rows whose key is greater than ``past``."""
-        largest = self.largest(key)
+        largest = self.rows().largest(key)
         if largest is not None and largest > past:
             with storage(self.path):
                 self.table.delete(f"{key} > {past}")
-            self._files = None
+            self._rows = None
 
     def tidy(self) -> None:
         """Compacts and cuts the log off when enough was appended; most calls cost nothing."""
@@ -167,14 +145,14 @@ class LogTable:
         """Puts small files together into middling ones, and those into large ones once they are many."""
         self._since_compaction = 0
         self._optimize(SMALL_FILE, SMALL_GROUP)
-        if self.files().num_rows > MANY_FILES:
+        if self.rows().files.num_rows > MANY_FILES:
             self._optimize(LARGE_FILE, LARGE_GROUP)
 
     def _optimize(self, size: int, group: int) -> None:
         properties = WriterProperties(max_row_group_size=group, compression="SNAPPY")
         with storage(self.path):
             self.table.optimize.compact(target_size=size, writer_properties=properties)
-        self._files = None
+        self._rows = None
 
     def cut_log_off(self) -> None:
         """Deletes the log behind the checkpoint before the last, oldest first: what is left is whole."""
@@ -186,7 +164,7 @@ class LogTable:
         """Deletes files that no reader can need any more."""
         with storage(self.path):
             self.table.vacuum(retention_hours=_VACUUM_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
-        self._files = None
+        self._rows = None
 
 
 def _told(about: Mapping[str, str] | None) -> CommitProperties | None:

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from viewkeeper.algebra.bag import UPDATE
-from viewkeeper.warehouse.log_table import LogTable
+from viewkeeper.warehouse.log_rows import LogRows
 from viewkeeper.warehouse.spill import LIMIT_ROWS
 
 
 def in_update_order(
-    log: LogTable, first: int, last: int, columns: list[str], limit_rows: int = LIMIT_ROWS
+    log: LogRows, first: int, last: int, columns: list[str], limit_rows: int = LIMIT_ROWS
 ) -> Iterator[pa.Table]:
     """Rows with ``first ≤ _update ≤ last``, by update, in tables of about ``limit_rows`` at most."""
     if last < first:
@@ -29,7 +29,7 @@ def in_update_order(
             yield from _sorted(log, low, high, columns)
 
 
-def _sorted(log: LogTable, first: int, last: int, columns: list[str]) -> Iterator[pa.Table]:
+def _sorted(log: LogRows, first: int, last: int, columns: list[str]) -> Iterator[pa.Table]:
     batches = list(log.batches(UPDATE, first, last, columns))
     if not batches:
         return
@@ -40,7 +40,7 @@ def _sorted(log: LogTable, first: int, last: int, columns: list[str]) -> Iterato
     yield table
 
 
-def _ranges(log: LogTable, first: int, last: int, limit_rows: int) -> Iterator[tuple[int, int, int]]:
+def _ranges(log: LogRows, first: int, last: int, limit_rows: int) -> Iterator[tuple[int, int, int]]:
     """Ranges of update numbers (low, high, rows) of at most ``limit_rows`` rows, or of a single update."""
     updates, rows = _rows_per_update(log, first, last)
     low: int | None = None
@@ -55,7 +55,7 @@ def _ranges(log: LogTable, first: int, last: int, limit_rows: int) -> Iterator[t
         yield low, high, held
 
 
-def _rows_per_update(log: LogTable, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+def _rows_per_update(log: LogRows, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
     counted = [pc.value_counts(b.column(0)) for b in log.batches(UPDATE, first, last, [UPDATE])]
     numbers = np.concatenate([c.field("values").to_numpy() for c in counted])
     counts = np.concatenate([c.field("counts").to_numpy() for c in counted])

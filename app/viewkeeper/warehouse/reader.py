@@ -6,23 +6,22 @@ V as of k  =  views/<view> at versions[view]  +  Σ changes/<view> with folded[v
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from viewkeeper.algebra.bag import COUNT, UPDATE
+from viewkeeper.algebra.bag import UPDATE
 from viewkeeper.errors import UsageError, WarehouseError
+from viewkeeper.warehouse.as_of import AsOf
 from viewkeeper.warehouse.cuts import CUT, UPDATE_SCHEMA, Cut
 from viewkeeper.warehouse.layout import INEXACT, UNCOMPENSATED, Layout
+from viewkeeper.warehouse.log_rows import LogRows
 from viewkeeper.warehouse.log_table import LogTable
 from viewkeeper.warehouse.ordered import in_update_order
-from viewkeeper.warehouse.overlay import overlaid
-from viewkeeper.warehouse.spill import Consolidator
-from viewkeeper.warehouse.view_table import ViewTable, load_of, stored
+from viewkeeper.warehouse.view_table import Load, ViewTable, load_of
 
 KEEP = timedelta(days=7)
 
@@ -43,7 +42,7 @@ class WarehouseReader:
         if not self._cuts.exists():
             return None
         self._refresh(self._cuts)
-        number = self._cuts.largest("cut")
+        number = self._cuts.rows().largest("cut")
         return None if number is None else self._stored_cuts(number, number)[0]
 
     def cut(self, number: int) -> Cut:
@@ -67,20 +66,25 @@ class WarehouseReader:
             return UPDATE_SCHEMA.empty_table()
         self._refresh(self._updates)
         last = min(last, newest.last_update)
-        tables = list(in_update_order(self._updates, first, last, UPDATE_SCHEMA.names))
+        tables = list(in_update_order(self._updates.rows(), first, last, UPDATE_SCHEMA.names))
         return pa.concat_tables(tables) if tables else UPDATE_SCHEMA.empty_table()
 
     def changes(self, view: str, first: int, last: int) -> Iterator[pa.Table]:
         """The view's committed changes of updates ``first`` to ``last``, in that order, streaming.
 
-        Tables have the view's columns, ``_count`` and ``_update``; one update may span several tables.
+        Those of the load that the newest cut names: the view may have been in another group before, whose
+        numbers mean nothing here. Tables have the view's columns, ``_count`` and ``_update``; one update may
+        span several tables.
         """
-        newest, log = self.newest(), self._log(view)
-        self._refresh(log)
-        if newest is None or not log.exists():
-            return iter(())
-        columns = [name for name in log.schema.names if name != CUT]
-        return in_update_order(log, first, min(last, newest.last_update), columns)
+        newest = self.newest()
+        while newest is not None and view in newest.versions:
+            rows = self._changes_since(view, load_of(self._named(view, newest)))
+            if rows is not None:
+                return _ordered(rows, first, min(last, newest.last_update))
+            if (now := self.newest()) == newest:  # what an earlier load left goes before any change of this one comes
+                break
+            newest = now  # it was loaded again meanwhile
+        return iter(())
 
     def definition(self, view: str) -> str | None:
         """The SQL that the view was loaded with, or None if the newest cut does not hold the view."""
@@ -121,17 +125,50 @@ class WarehouseReader:
 
     def read(self, view: str, cut: Cut | None = None, update: int | None = None) -> pa.RecordBatchReader:
         """The view (its columns and ``_count`` > 0) at a cut, after an update, or as it stands; streaming."""
+        return self.as_of(view, cut, update).reader()
+
+    def as_of(self, view: str, cut: Cut | None = None, update: int | None = None) -> AsOf:
+        """Where the view lies at a cut, after an update, or as it stands, for whoever reads it."""
         newest = self.newest()
-        base = cut or newest
+        try:
+            return self._as_of(view, newest, cut or newest, update)
+        except UsageError:
+            if cut is not None or self.newest() == newest:
+                raise
+            return self.as_of(view, cut, update)  # it was loaded again meanwhile
+
+    def _as_of(self, view: str, newest: Cut | None, base: Cut | None, update: int | None) -> AsOf:
         if newest is None or base is None or view not in base.versions:
             raise UsageError.at(f"views.{view}", "it is not in that cut", "load it with viewkeeper init")
         wanted = base.last_update if update is None else update
         if not 0 <= wanted <= newest.last_update:
             raise UsageError.at(f"views.{view}", f"there is no update {wanted}", f"the newest is {newest.last_update}")
         table, folded = self._base(view, base, newest, wanted)
-        schema = pa.schema(table.schema().to_arrow())
-        batches = self._as_of(view, stored(table), schema, folded, wanted)
-        return pa.RecordBatchReader.from_batches(schema, (batch for batch in batches if len(batch)))
+        return AsOf(table, folded, wanted, self._changes_between(view, table, folded, wanted))
+
+    def holds_changes(self, view: str, load: Load) -> bool:
+        """Whether ``changes`` holds what changed the view since that load, and not since another."""
+        return self._changes_since(view, load) is not None
+
+    def _changes_between(self, view: str, table: DeltaTable, folded: int, wanted: int) -> LogRows | None:
+        """What lies between a stored state and the update wanted, as it is now; None if nothing does."""
+        if folded == wanted:
+            return None
+        rows = self._changes_since(view, load_of(table))
+        if rows is None:
+            raise UsageError.at(
+                f"views.{view}", f"it was loaded again, and update {wanted} was before that", "read a later one"
+            )
+        return rows
+
+    def _changes_since(self, view: str, load: Load) -> LogRows | None:
+        """The changes of that load as they are now, or None if the table holds those of another."""
+        log = self._log(view)
+        self._refresh(log)
+        if not log.exists():
+            return None
+        rows = log.rows()
+        return rows if rows.load in (None, load.id) else None
 
     def _base(self, view: str, cut: Cut, newest: Cut, wanted: int) -> tuple[DeltaTable, int]:
         """The stored state to start from, and its update: the cut's own, or the newest if that is gone."""
@@ -142,27 +179,11 @@ class WarehouseReader:
         if own is not None and wanted != folded and current is not None and load_of(own) != load_of(current):
             own = None
         table, folded = (own, folded) if own is not None else (current, newest.folded.get(view, 0))
-        if table is None:
+        if table is None or cut.versions[view] <= load_of(table).after:
             raise UsageError.at(f"views.{view}", f"cut {cut.cut} cannot be read any more", "read a later one")
         if wanted < (first := load_of(table).update):
             raise UsageError.at(f"views.{view}", f"update {wanted} came before its load", f"the first is {first}")
         return table, folded
-
-    def _as_of(
-        self, view: str, base: Iterator[pa.RecordBatch], schema: pa.Schema, folded: int, wanted: int
-    ) -> Iterator[pa.RecordBatch]:
-        if wanted == folded:
-            yield from base
-            return
-        changes = self.changes(view, min(folded, wanted) + 1, max(folded, wanted))
-        with summed(schema, changes, sign=1 if wanted > folded else -1) as bag:
-            if not bag.spilled:
-                yield from overlaid(base, next(bag.results(), schema.empty_table()))
-                return
-            for batch in base:
-                bag.add(pa.Table.from_batches([batch]))
-            for table in bag.results():
-                yield from table.to_batches()
 
     def _kept(self, view: str, cut: Cut) -> DeltaTable | None:
         """The version that the cut names, if it was not deleted since."""
@@ -173,12 +194,12 @@ class WarehouseReader:
         return table if all(Path(file).exists() for file in table.file_uris()) else None
 
     def _named(self, view: str, cut: Cut) -> DeltaTable:
-        return self._view(view).at(cut.versions[view])
+        return self.view_table(view).at(cut.versions[view])
 
     def _stored_cuts(self, first: int, last: int) -> list[Cut]:
         if not self._cuts.exists():
             return []
-        rows = [row for batch in self._cuts.batches("cut", first, last) for row in batch.to_pylist()]
+        rows = [row for batch in self._cuts.rows().batches("cut", first, last) for row in batch.to_pylist()]
         return sorted(map(Cut.from_row, rows), key=lambda cut: cut.cut)
 
     def _refresh(self, log: LogTable) -> None:
@@ -191,16 +212,12 @@ class WarehouseReader:
             self._changes[view] = LogTable(self.layout.changes(view), (UPDATE, CUT))
         return self._changes[view]
 
-    def _view(self, view: str) -> ViewTable:
+    def view_table(self, view: str) -> ViewTable:
+        """The table that holds the view's versions."""
         if view not in self._views:
             self._views[view] = ViewTable(self.layout.view(view), self.keep)
         return self._views[view]
 
 
-def summed(schema: pa.Schema, changes: Iterable[pa.Table], sign: int = 1) -> Consolidator:
-    """The sum of changes of many updates (or its negative) as a bag of ``schema``."""
-    bag = Consolidator(schema)
-    for table in changes:
-        counts = table[COUNT] if sign > 0 else pc.negate(table[COUNT])
-        bag.add(table.set_column(table.column_names.index(COUNT), COUNT, counts))
-    return bag
+def _ordered(rows: LogRows, first: int, last: int) -> Iterator[pa.Table]:
+    return in_update_order(rows, first, last, [name for name in rows.schema.names if name != CUT])

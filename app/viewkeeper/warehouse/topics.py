@@ -2,7 +2,7 @@
 
 A cut is sent after it is committed. A restart first sends the cuts that a topic lacks, so a
 ``read_committed`` reader sees every update once and in order, whatever crashed. The transactional id belongs
-to the warehouse: a new job fences off what is left of an old one.
+to the warehouse and the group: a new job fences off what is left of an old one, and no other group.
 """
 
 from __future__ import annotations
@@ -100,11 +100,16 @@ class ViewTopics:
     """The topics of the views; connects on first use, and anew after an error."""
 
     def __init__(
-        self, client: Mapping[str, Any], warehouse_id: str, topics: Mapping[str, str], patience: float = PATIENCE
+        self,
+        client: Mapping[str, Any],
+        warehouse_id: str,
+        topics: Mapping[str, str],
+        patience: float = PATIENCE,
+        group: str = "all",
     ):
         self._client = dict(client)
         self._bootstrap = client["bootstrap.servers"]
-        self._id = f"viewkeeper-{warehouse_id}"
+        self._id = f"viewkeeper-{warehouse_id}" + ("" if group == "all" else f"-{group}")
         self._topics = dict(topics)
         self._patience = patience
         self._producer: Producer | None = None
@@ -115,7 +120,7 @@ class ViewTopics:
         if newest is None:
             return 0
         self._connect()  # also ends the transaction that an earlier job may have left open
-        sealed = {view: max(self._own_seal(view, newest), newest.sealed) for view in self._topics}
+        sealed = {view: max(self._own_seal(view, newest, warehouse), newest.sealed) for view in self._topics}
         missing = warehouse.cuts(min(sealed.values(), default=newest.cut) + 1, newest.cut)
         for cut in missing:
             views = [view for view in self._topics if view in cut.versions and sealed[view] < cut.cut]
@@ -123,14 +128,17 @@ class ViewTopics:
         warehouse.note_sealed(newest.cut)
         return len(missing)
 
-    def _own_seal(self, view: str, newest: Cut) -> int:
-        """The last seal of this warehouse's own; a topic may have outlived the warehouse that filled it before."""
-        seal = self.last_seal(view)
-        if seal <= newest.cut:
-            return seal
+    def _own_seal(self, view: str, newest: Cut, warehouse: Warehouse) -> int:
+        """The last seal of this group's own; a topic may have been filled by another warehouse or group before."""
+        message = self._seal_message(view)
+        if message is None:
+            return -1
+        number = int(message["sealed"])
+        if number <= newest.cut and _seals(message, warehouse.cut(number)):
+            return number
         log.warning(
-            "topic %s: its last seal, %d, is newer than the newest cut, %d: it is another warehouse's",
-            self._topics[view], seal, newest.cut,
+            "topic %s: its last seal, %d, is of no cut of this group: another group or warehouse has filled it before",
+            self._topics[view], number,
         )  # fmt: skip
         return -1
 
@@ -162,6 +170,10 @@ class ViewTopics:
 
     def last_seal(self, view: str) -> int:
         """The last cut that the view's topic holds whole, or -1."""
+        message = self._seal_message(view)
+        return -1 if message is None else int(message["sealed"])
+
+    def _seal_message(self, view: str) -> dict[str, Any] | None:
         consumer = Consumer(
             {
                 **self._client,
@@ -184,14 +196,14 @@ class ViewTopics:
         """Forgets the connection; the topics hold what was published."""
         self._producer = None
 
-    def _last_seal(self, consumer: Consumer, topic: str) -> int:
+    def _last_seal(self, consumer: Consumer, topic: str) -> dict[str, Any] | None:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=self._patience)
         tail = _TAIL
         while True:
             start = max(low, high - tail)
-            found = [m["sealed"] for m in self._messages(consumer, topic, start) if "sealed" in m]
+            found = [m for m in self._messages(consumer, topic, start) if "sealed" in m]
             if found or start == low:
-                return found[-1] if found else -1
+                return found[-1] if found else None
             tail *= 16
 
     def _messages(self, consumer: Consumer, topic: str, start: int) -> Iterator[dict[str, Any]]:
@@ -260,6 +272,11 @@ class ViewTopics:
                 producer.purge()
                 producer.abort_transaction(5.0)
             raise
+
+
+def _seals(message: Mapping[str, Any], cut: Cut) -> bool:
+    """Whether the message is the cut's seal: groups number their cuts alike, but stand elsewhere."""
+    return bool(message["last_update"] == cut.last_update and message["positions"] == cut.positions)
 
 
 @contextmanager

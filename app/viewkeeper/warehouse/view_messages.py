@@ -1,4 +1,4 @@
-"""A view's changes of one cut as messages of its topic: one per update, in order, large ones in pieces."""
+"""A view's changes of one cut as messages of its topic: one per update number, in order, large ones in pieces."""
 
 from __future__ import annotations
 
@@ -20,18 +20,33 @@ RENDER_BYTES = 32 << 20
 
 
 class Heads:
-    """How the message of each update begins: its view, number, source and transaction."""
+    """How the message of each number begins: its view, number, source and transaction.
+
+    ``updates`` comes in the order of numbers, without gaps. Where several updates share one, their sources are joined
+    with "+" in order of their names, and so are their transactions, in the order of their sources.
+    """
 
     def __init__(self, view: str, updates: pa.Table):
         self._view = orjson.dumps(view)
-        self._first = updates[UPDATE][0].as_py() if len(updates) else 0
+        numbers = updates[UPDATE].to_numpy()
+        self._first = int(numbers[0]) if len(numbers) else 0
+        self._bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]  # of each number's updates
         self._sources = updates["source"].to_pylist()
         self._txns = updates["txn"].to_pylist()
+        self._offsets = updates["offset"].to_pylist()
 
     def __getitem__(self, update: int) -> bytes:
         i = update - self._first
-        source, txn = orjson.dumps(self._sources[i]), orjson.dumps(self._txns[i])
+        source, txn = map(orjson.dumps, self._origin(self._bounds[i], self._bounds[i + 1]))
         return b'{"view":%b,"update":%d,"source":%b,"txn":%b' % (self._view, update, source, txn)
+
+    def _origin(self, begin: int, end: int) -> tuple[str, str]:
+        """Where the updates of one number come from."""
+        if end - begin == 1:
+            return self._sources[begin], self._txns[begin]
+        shared = sorted(range(begin, end), key=lambda i: (self._sources[i], self._offsets[i]))
+        sources = dict.fromkeys(self._sources[i] for i in shared)
+        return "+".join(sources), "+".join(self._txns[i] for i in shared)
 
 
 def view_messages(view: str, updates: pa.Table, tables: Iterable[pa.Table]) -> Iterator[bytes]:

@@ -16,8 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -28,12 +30,13 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from viewkeeper.algebra.bag import COUNT
 from viewkeeper.errors import NegativeCount, WarehouseError
-from viewkeeper.warehouse.log_table import BATCH_ROWS, forget_before
+from viewkeeper.warehouse.log_rows import BATCH_ROWS
+from viewkeeper.warehouse.log_table import LOAD, checkpoints, forget_before
 from viewkeeper.warehouse.overlay import Overlay
 from viewkeeper.warehouse.spill import Consolidator
 from viewkeeper.warehouse.streams import storage, write_stream
 
-_LOADED, _LOAD_ID = "viewkeeper.loaded", "viewkeeper.load"
+_LOADED, _AFTER = "viewkeeper.loaded", "viewkeeper.after"
 FILE_ROWS = 500_000
 SMALL_ROWS = FILE_ROWS // 8
 MANY_SMALL_FILES = 16
@@ -51,16 +54,26 @@ class Fold:
 
 @dataclass(frozen=True)
 class Load:
-    """A load of a view: the update it stands at, and a name that no other load has."""
+    """A load of a view: the update it stands at, a name that no other load has, and the last version before it."""
 
     update: int
     id: str
+    after: int
+
+
+@dataclass(frozen=True)
+class Superseded:
+    """What can be deleted of a view's table: data files, and the log of the versions before one."""
+
+    files: frozenset[str]
+    before: int
 
 
 def load_of(table: DeltaTable) -> Load:
     """The load that an opened version descends from."""
     configuration = table.metadata().configuration
-    return Load(int(configuration[_LOADED]), configuration[_LOAD_ID])
+    # Tables from before that was noted: by the numbers of updates alone, every version may be the load's.
+    return Load(int(configuration[_LOADED]), configuration[LOAD], int(configuration.get(_AFTER, -1)))
 
 
 class ViewTable:
@@ -70,6 +83,7 @@ class ViewTable:
         self.path = path
         self._keep = keep
         self._table: DeltaTable | None = None
+        self._brought: dict[int, frozenset[str]] = {}  # per version
 
     def exists(self) -> bool:
         return self._table is not None or DeltaTable.is_deltatable(str(self.path))
@@ -95,9 +109,13 @@ class ViewTable:
         with storage(self.path):
             return DeltaTable(str(self.path), version=version)
 
-    def load(self, schema: pa.Schema, sql: str, tables: Iterable[pa.Table], update: int) -> Fold:
-        """Replaces the whole content, schema and definition by a load that stands at ``update``."""
-        configuration = {_LOADED: str(update), _LOAD_ID: uuid.uuid4().hex}
+    def load(
+        self, schema: pa.Schema, sql: str, tables: Iterable[pa.Table], update: int, id: str | None = None
+    ) -> Fold:  # fmt: skip
+        """Replaces the whole content, schema and definition by a load that stands at ``update``; ``id`` is its name."""
+        self._table = None  # another group may have written to it since
+        after = self.version if self.exists() else -1
+        configuration = {_LOADED: str(update), LOAD: id or uuid.uuid4().hex, _AFTER: str(after)}
         if self.exists():
             with storage(self.path):
                 self.table.alter.set_table_description(sql)
@@ -133,11 +151,11 @@ class ViewTable:
             self.table.update_incremental()
         return self.version
 
-    def newest_fold(self) -> Fold | None:
-        """The newest version if a fold made it (or kept its content), None if a load did."""
+    def newest_fold(self, load: Load) -> Fold | None:
+        """The newest version if a fold of that load made it (or kept its content), None if another load did."""
         with storage(self.path):
             commit = self.table.history(1)[0]
-        if commit.get(_KIND) != "fold":
+        if commit.get(_KIND) != "fold" or load_of(self.table) != load:
             return None
         return Fold(self.version, int(commit[_STANDS_AT]))
 
@@ -170,36 +188,60 @@ class ViewTable:
                 bag.add(change)
             return self._replace(self._files(), self._checked(bag.results()), update)
 
-    def vacuum(self, keep: timedelta, named: int, oldest: int | None) -> None:
-        """Deletes the files of versions superseded longer ago than ``keep``, then the log of those before ``oldest``.
-
-        Version ``named`` stays whole, and so does ``oldest``, the first that is still promised to anybody; without
-        one the log stays.
-        """
-        whole = [named] if oldest is None or not self._opens(oldest) else sorted({oldest, named})
+    def superseded(self, oldest: int) -> Superseded:
+        """What no version from ``oldest`` on needs. Nobody may be writing meanwhile."""
+        oldest = max(oldest, self.first_version())
         with storage(self.path):
-            self._delete_files(keep, whole)
-        if oldest is not None:
-            forget_before(self.path, min(oldest, named))
+            needed = {Path(file).name for file in self.at(oldest).file_uris()}
+            needed |= self._added(oldest + 1, self.refreshed_version())
+            files = {file.name for file in self.path.glob("*.parquet")} - needed
+        bases = [base for base in checkpoints(self.path) if base <= oldest]
+        return Superseded(frozenset(files), bases[-1] if bases else 0)
 
-    def _delete_files(self, keep: timedelta, whole: list[int]) -> None:
-        newest = self.table.history(1)[0]
-        same = CommitProperties(custom_metadata={k: newest[k] for k in (_KIND, _STANDS_AT) if k in newest})
-        wanted = _retention(keep)
-        if not wanted.items() <= self.table.metadata().configuration.items():
-            self.table.alter.set_table_properties(wanted, commit_properties=same)
-        hours = int(keep.total_seconds() // 3600)
-        options = {"retention_hours": hours, "enforce_retention_duration": False, "full": True, "keep_versions": whole}
-        if self.table.vacuum(dry_run=True, **options):
-            self.table.vacuum(dry_run=False, commit_properties=same, **options)
+    def delete(self, superseded: Superseded) -> None:
+        """Deletes the files, then the log behind them; every other version stays as it was."""
+        with storage(self.path):
+            for file in superseded.files:
+                (self.path / file).unlink(missing_ok=True)
+            self._note_retention()
+        forget_before(self.path, superseded.before)
 
-    def _opens(self, version: int) -> bool:
-        """Whether the log still reaches back to the version: ``keep`` may have been shorter once."""
+    def first_version(self) -> int:
+        """The first version that the log still reaches back to."""
+        if (self.path / "_delta_log" / f"{0:020}.json").exists():
+            return 0
+        return min(checkpoints(self.path), default=0)
+
+    def whole(self, version: int, without: Superseded | None = None) -> bool:
+        """Whether the version can be read; with ``without``, whether it still could once that is deleted."""
+        if version < self.first_version() or (without is not None and version < without.before):
+            return False
         try:
-            self.at(version)
+            files = [Path(file) for file in self.at(version).file_uris()]
         except WarehouseError:
             return False
-        return True
+        gone: frozenset[str] = frozenset() if without is None else without.files
+        return all(file.name not in gone and file.exists() for file in files)
+
+    def _added(self, first: int, last: int) -> set[str]:
+        """The data files that these versions brought; a week has ten thousand, so what was read is remembered."""
+        known, self._brought = self._brought, {}
+        for version in range(first, last + 1):
+            self._brought[version] = known[version] if version in known else self._added_by(version)
+        return set().union(*self._brought.values())
+
+    def _added_by(self, version: int) -> frozenset[str]:
+        commit = (self.path / "_delta_log" / f"{version:020}.json").read_bytes()
+        actions = map(orjson.loads, commit.splitlines())
+        return frozenset(Path(unquote(action["add"]["path"])).name for action in actions if "add" in action)
+
+    def _note_retention(self) -> None:
+        """Tells other tools how long versions stay, if that has changed; the content keeps what it says of itself."""
+        wanted = _retention(self._keep)
+        if not wanted.items() <= self.table.metadata().configuration.items():
+            newest = self.table.history(1)[0]
+            same = CommitProperties(custom_metadata={k: newest[k] for k in (_KIND, _STANDS_AT) if k in newest})
+            self.table.alter.set_table_properties(wanted, commit_properties=same)
 
     def _files(self) -> dict[str, int]:
         """The data files of the newest version, with their rows."""

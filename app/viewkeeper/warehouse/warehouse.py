@@ -7,8 +7,8 @@ and ``open`` clears them away.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -23,13 +23,17 @@ import pyarrow.compute as pc
 from viewkeeper.algebra.bag import COUNT, UPDATE
 from viewkeeper.errors import NegativeCount, WarehouseError
 from viewkeeper.warehouse import fault
+from viewkeeper.warehouse.as_of import summed
 from viewkeeper.warehouse.cuts import CUT, CUT_SCHEMA, UPDATE_SCHEMA, Cut, WarehouseTransaction, now
+from viewkeeper.warehouse.groups import group_of
 from viewkeeper.warehouse.layout import INEXACT, UNCOMPENSATED, Mark
 from viewkeeper.warehouse.log_table import LogTable
-from viewkeeper.warehouse.reader import KEEP, WarehouseReader, summed
-from viewkeeper.warehouse.view_table import Fold, load_of
+from viewkeeper.warehouse.reader import KEEP, WarehouseReader
+from viewkeeper.warehouse.retention import superseded
+from viewkeeper.warehouse.view_table import Fold, Superseded, load_of
 
 _LONG = pa.int64()
+_EARLIER = "earlier"
 
 
 class Warehouse(WarehouseReader):
@@ -43,6 +47,7 @@ class Warehouse(WarehouseReader):
         # What the next cut will name. A load also replaces all that the view's tables held before.
         self._folds: dict[str, Fold] = {}
         self._loads: dict[str, Fold] = {}
+        self._load_ids: dict[str, str] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     def lock(self) -> AbstractContextManager[None]:
@@ -74,45 +79,66 @@ class Warehouse(WarehouseReader):
         if newest != self._newest:  # a commit that failed here may have reached the disk
             self._folds, self._loads = {}, {}
         self._newest = newest
-        last = -1 if newest is None else newest.cut
-        views = set(newest.versions if newest else ()) | set(self._loads)
-        for log in (self._updates, *(self._log(view) for view in views)):
-            log.refresh()
-            log.discard(CUT, last)
+        self._updates.refresh()
+        self._updates.discard(CUT, self._last_cut)
         if newest is not None:
             self._sealed = max(self._sealed, newest.sealed)
             for view in newest.versions.keys() - self._loads.keys():
                 self._standing(view, newest)
+                self._log(view).refresh()
                 self._clear_older_changes(view)
+        for view in set(newest.versions if newest else ()) | set(self._loads):
+            self._discard_changes(view)
         self._clear_older_marks()
         self._opened = True
+
+    @property
+    def _last_cut(self) -> int:
+        return -1 if self._newest is None else self._newest.cut
 
     def _standing(self, view: str, cut: Cut) -> Fold:
         """Where ``views/<view>`` stands, which is what the next cut names.
 
         A fold that no cut names yet stays, known or found on disk; a load that none names is taken back.
         """
-        table = self._view(view)
+        table = self.view_table(view)
         known = self._folds.get(view, Fold(cut.versions[view], cut.folded[view]))
         if table.refreshed_version() == known.version:
             return known
-        self._folds[view] = table.newest_fold() or table.restore(known)
+        self._folds[view] = table.newest_fold(load_of(self._named(view, cut))) or table.restore(known)
         return self._folds[view]
 
+    def _discard_changes(self, view: str) -> None:
+        """Deletes changes past the newest cut; numbers of another load's changes say nothing about that."""
+        log = self._log(view)
+        log.refresh()
+        if log.exists() and log.load in (self._load_id(view, self._newest), self._load_ids.get(view)):
+            log.discard(CUT, self._last_cut)
+
     def _clear_older_changes(self, view: str) -> None:
-        """Empties ``changes`` of what the view's earlier loads left behind; does nothing if that is done."""
+        """Empties ``changes`` of what the view's earlier loads left behind; does nothing if that is done.
+
+        The table says which load its rows belong to. One from before that was noted holds a single group's
+        updates, so their numbers tell.
+        """
         assert self._newest is not None
         log, named = self._log(view), self._named(view, self._newest)
-        schema = _changes_schema(pa.schema(named.schema().to_arrow()))
-        smallest = log.smallest(UPDATE)
-        if log.schema != schema or (smallest is not None and smallest <= load_of(named).update):
-            log.replace(schema)
+        load, schema = load_of(named), _changes_schema(pa.schema(named.schema().to_arrow()))
+        if log.exists() and log.load == load.id:
+            return
+        if log.exists() and log.load is None and log.schema == schema:
+            smallest = log.rows().smallest(UPDATE)
+            if smallest is None or smallest > load.update:
+                log.mark(load.id)
+                return
+        log.replace(schema, load.id)
 
     def _clear_older_marks(self) -> None:
-        """Removes the marks that mean earlier loads of their views."""
+        """Removes the marks that mean earlier loads of the newest cut's views; others are other groups' affair."""
+        views = self._newest.versions.keys() if self._newest is not None else set()
         for kind in (INEXACT, UNCOMPENSATED):
             valid = self._marked(kind)
-            for view in self.layout.marks(kind).keys() - valid.keys():
+            for view in (self.layout.marks(kind).keys() & views) - valid.keys():
                 self.layout.unmark(view, kind)
 
     # ---- load, commit, fold ----------------------------------------------------------------------------
@@ -121,13 +147,25 @@ class Warehouse(WarehouseReader):
         """Writes the whole view as of ``last_update``; the next cut names it.
 
         ``schema`` has the view's columns; ``tables``, which may be lazy, also ``_count`` > 0, and each row
-        once. A view that is there already is replaced; that cut then must not hold changes of it.
+        once. A view that is there already is replaced; that cut then must not hold changes of it. A view that
+        comes from another group has left it before (``leave``).
         """
+        assert group_of(self.layout.root, view) in (None, self.layout.group), f"{view} is still in another group"
         state = pa.schema([*(f for f in schema if f.name != COUNT), pa.field(COUNT, _LONG)])
-        self._log(view).create(_changes_schema(state))
         self._folds.pop(view, None)
-        self._loads[view] = self._view(view).load(state, sql, tables, last_update)
+        self._load_ids[view] = id = uuid.uuid4().hex
+        self._prepare_changes(view, state, id)
+        self._loads[view] = self.view_table(view).load(state, sql, tables, last_update, id)
         fault.reached("load")
+
+    def _prepare_changes(self, view: str, state: pa.Schema, load: str) -> None:
+        """A table for the changes, if there is none. One whose load nobody has noted is from before, so not this one's:
+        the newest cut does not hold the view, or ``open`` would have noted it."""
+        log = self._log(view)
+        log.create(_changes_schema(state), load)
+        log.refresh()
+        if log.load is None:
+            log.mark(_EARLIER)
 
     def commit(self, transaction: WarehouseTransaction) -> Cut:
         """Publishes the transaction, and the loads and folds since the last cut, as the next cut.
@@ -151,6 +189,15 @@ class Warehouse(WarehouseReader):
             self._clear_older_marks()
         fault.reached("clear")
         return cut
+
+    def leave(self, views: Collection[str]) -> Cut:
+        """A cut that repeats the newest without these views, as they go to other groups or leave the configuration."""
+        newest = self._newest
+        assert newest is not None, "there is nothing to leave before the first load"
+        staying = [view for view in newest.versions if view not in views]
+        return self.commit(
+            WarehouseTransaction(newest.last_update, newest.positions, newest.offsets, newest.level, views=staying)
+        )
 
     def _next_cut(self, transaction: WarehouseTransaction) -> Cut:
         newest = self._newest
@@ -210,10 +257,12 @@ class Warehouse(WarehouseReader):
         first, second = next(filled, None), next(filled, None)
         if first is None:
             return
-        assert view not in self._loads or self._newest is None or view not in self._newest.versions, (
-            "a cut that names a view's new load holds no changes of it"
-        )
         log = self._log(view)
+        if view in self._loads and log.load != self._load_ids[view]:
+            assert self._newest is None or view not in self._newest.versions, (
+                "a cut that names a view's new load holds no changes of it"
+            )
+            log.replace(_changes_schema(self.view_table(view).schema), self._load_ids[view])
         schema = log.schema
         if second is None:
             log.append(_cut_rows(first, schema, cut), about)
@@ -239,7 +288,7 @@ class Warehouse(WarehouseReader):
         standing = self._standing(view, cut)
         if standing.update == cut.last_update:
             return
-        table = self._view(view)
+        table = self.view_table(view)
         changes = self.changes(view, standing.update + 1, cut.last_update)
         try:
             with summed(table.schema, changes) as bag:
@@ -272,24 +321,23 @@ class Warehouse(WarehouseReader):
 
     def compact(self) -> None:
         """Puts small files together where enough have gathered; mostly free, so call it after every cut."""
-        for log in (self._cuts, self._updates, *self._changes.values()):
+        views = self._newest.versions if self._newest is not None else ()
+        for log in (self._cuts, self._updates, *(self._log(view) for view in views)):
             log.tidy()
 
     def vacuum(self, keep: timedelta | None = None) -> None:
         """Deletes what only cuts superseded longer ago than ``keep`` need; never what the newest cut needs."""
-        cut, keep = self._newest, self.keep if keep is None else keep
-        assert cut is not None, "there is nothing to delete before the first load"
-        oldest = self._oldest_promised(cut, keep)
-        for log in (self._cuts, self._updates, *(self._log(view) for view in cut.versions)):
-            log.vacuum()
-        for view, version in cut.versions.items():
-            self._view(view).vacuum(keep, version, oldest.versions.get(view))
+        self.delete(superseded(self, self.keep if keep is None else keep))
 
-    def _oldest_promised(self, newest: Cut, keep: timedelta) -> Cut:
-        """The cut that was the newest ``keep`` ago: all since then must stay readable."""
-        since = now() - keep
-        after = bisect_left(range(newest.cut + 1), since, key=lambda number: self.cut(number).committed_at)
-        return self.cut(max(after - 1, 0))
+    def delete(self, superseded: Mapping[str, Superseded]) -> None:
+        """Deletes that much of the group's views, and of its other tables what no reader can need any more."""
+        newest = self.newest()
+        views = newest.versions if newest is not None else {}
+        for log in (self._cuts, self._updates, *(self._log(view) for view in views)):
+            if log.exists():
+                log.vacuum()
+        for view in superseded.keys() & views.keys():
+            self.view_table(view).delete(superseded[view])
 
     def _refresh(self, log: LogTable) -> None:
         if not self._opened:

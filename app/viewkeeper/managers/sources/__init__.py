@@ -14,6 +14,7 @@ class Source(Protocol):
 
     name: str
     readers: int | None  # at most so many processes may ask at the same time; None for any number
+    late: bool  # whether it may log an update before a snapshot shows it
 
     def describe(self, relations: Iterable[str] | None = None) -> dict[str, Relation]:
         """The relations as they are declared now: all, or just the named ones that exist."""

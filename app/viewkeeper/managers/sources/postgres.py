@@ -89,6 +89,8 @@ _inherited: list[_Process] = []  # a forked child must not even close its parent
 class PostgresSource:
     """The ``Source`` for ``kind: postgres``; connections are made on first use, in each process its own."""
 
+    late = True
+
     def __init__(self, name: str, section: PostgresConfig):
         self.name = name
         self.section = section

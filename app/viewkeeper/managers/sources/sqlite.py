@@ -73,6 +73,7 @@ class SqliteSource:
     """The ``Source`` for ``kind: sqlite``; one connection per thread and process, made on first use."""
 
     readers: int | None = None
+    late = False
 
     def __init__(self, name: str, path: str):
         self.name = name

@@ -1,7 +1,8 @@
-"""Where a batch is swept: in the driver when it is small, as one Spark stage when it is large.
+"""Where a large batch is swept: as one Spark stage.
 
-Both run the same function, ``ViewManager.change``, on slices of the batch's start rows. No shuffle: a slice goes
-through all its hops where it is.
+Its workers run the same function as the driver, ``ViewManager.change``, on slices of the batch's start rows. No
+shuffle: a slice goes through all its hops where it is. Slices of several views that begin at the same relation are
+swept together, so that what two of them ask is asked once.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import pyarrow as pa
 
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue
-from viewkeeper.errors import ViewkeeperError
-from viewkeeper.managers.manager import Tallies, Tally, ViewManager, add_tallies
+from viewkeeper.errors import SourceUnreachable, ViewkeeperError
+from viewkeeper.managers.manager import Asker, Tallies, Tally, ViewManager, add_tallies
+from viewkeeper.managers.shared_answers import SharedAnswers, shapes
 from viewkeeper.managers.sources import Source
 from viewkeeper.warehouse.streams import storage
 
@@ -43,29 +45,13 @@ Pieces = Iterator[pa.Table]
 class Stage(Protocol):
     """Sweeps a batch for views, against snapshots of the sources."""
 
-    tallies: Tallies
-
     def sweep(
         self, queue: Queue, starts: Starts, views: Mapping[str, View], snapshots: Mapping[str, Any]
-    ) -> dict[str, Pieces]:
-        """Per view its change, lazily; it must be used before the snapshots are released."""
+    ) -> dict[str, Pieces | SourceUnreachable]:
+        """Per view its change, lazily, or which source could not be reached for it.
 
-
-@dataclass
-class DriverStage:
-    """Sweeps in this process."""
-
-    sources: Mapping[str, Source]
-    tallies: Tallies = field(default_factory=dict)
-
-    def sweep(
-        self, queue: Queue, starts: Starts, views: Mapping[str, View], snapshots: Mapping[str, Any]
-    ) -> dict[str, Pieces]:
-        return {
-            name: ViewManager(views[name], self.sources, snapshots, self.tallies).change(queue, occurrences)
-            for name, occurrences in starts.items()
-            if occurrences
-        }
+        A change must be used before the snapshots are released.
+        """
 
 
 @dataclass
@@ -86,39 +72,48 @@ class SparkStage:
 
     def sweep(
         self, queue: Queue, starts: Starts, views: Mapping[str, View], snapshots: Mapping[str, Any]
-    ) -> dict[str, Pieces]:
+    ) -> dict[str, Pieces | SourceUnreachable]:
         self._clear()
         try:
             with storage(self.scratch):
                 self.scratch.mkdir(parents=True, exist_ok=True)
                 folder = Path(tempfile.mkdtemp(dir=self.scratch))
-                tasks = _write_tasks(queue, starts, folder)
+                tasks = _write_tasks(queue, starts, views, folder)
             work = _Work(str(folder), tasks, dict(views), dict(self.sources), dict(snapshots), list(queue.changes))
-            paths = self._run(work)
+            paths, failures = self._run(work)
         except BaseException:
             self._clear()
             raise
-        unread = set(paths)
-        return {view: self._results(view, files, unread, folder) for view, files in paths.items()}
+        unread = paths.keys() - failures.keys()
+        swept = {view: self._results(view, paths[view], unread, folder) for view in sorted(unread)}
+        return {**swept, **failures}
 
     def _clear(self) -> None:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def _run(self, work: _Work) -> dict[str, list[str]]:
-        """Per view the files that its change was written to; a worker's error comes out as itself."""
+    def _run(self, work: _Work) -> tuple[dict[str, list[str]], dict[str, SourceUnreachable]]:
+        """Per view the files that its change was written to; and the views for which a source could not be reached.
+
+        Any other error of a worker comes out as itself.
+        """
         # Made where they run: no shuffle. A source may limit how many workers ask it at the same time.
         readers = [source.readers for source in self.sources.values() if source.readers is not None]
         numbers = self.spark.range(0, len(work.tasks), 1, min([len(work.tasks), *readers]))
         done = numbers.mapInArrow(work, "view string, path string, tallies string, failure binary").toArrow()
-        for failure in done["failure"].drop_null():
-            raise pickle.loads(failure.as_py())
-        for text in done["tallies"].to_pylist():
-            told = {source: Tally(**tally) for source, tally in orjson.loads(text).items()}
-            self.tallies |= add_tallies(self.tallies, told)
         paths: dict[str, list[str]] = {}
-        for view, path in zip(done["view"].to_pylist(), done["path"].to_pylist(), strict=True):
-            paths.setdefault(view, []).append(path)
-        return paths
+        failures: dict[str, SourceUnreachable] = {}
+        for row in done.to_pylist():
+            if row["tallies"] is not None:
+                told = {source: Tally(**tally) for source, tally in orjson.loads(row["tallies"]).items()}
+                self.tallies |= add_tallies(self.tallies, told)
+            elif row["failure"] is not None:
+                error = pickle.loads(row["failure"])
+                if not isinstance(error, SourceUnreachable):
+                    raise error
+                failures[row["view"]] = error
+            else:
+                paths.setdefault(row["view"], []).append(row["path"])
+        return paths, failures
 
     @staticmethod
     def _results(view: str, files: list[str], unread: set[str], folder: Path) -> Pieces:
@@ -142,17 +137,23 @@ class _Task:
     rows: int
 
 
-def _write_tasks(queue: Queue, starts: Starts, folder: Path) -> list[_Task]:
-    """Writes queue and starts for the workers to map, and gives the list of slices to sweep."""
+_Tasks = list[_Task]
+"""Slices that begin at the same relation, one of each view."""
+
+
+def _write_tasks(queue: Queue, starts: Starts, views: Mapping[str, View], folder: Path) -> list[_Tasks]:
+    """Writes queue and starts for the workers to map, and gives the slices to sweep: those together that belong so."""
     for (source, relation), table in queue.changes.items():
         _write(table, folder / f"queue-{source}-{relation}")
-    tasks: list[_Task] = []
+    tasks: dict[tuple[str, str, int], _Tasks] = {}
     for view, occurrences in starts.items():
         for occurrence, table in occurrences.items():
             _write(table, folder / f"starts-{view}-{occurrence}")
-            slices = range(0, len(table), SLICE)
-            tasks += [_Task(view, occurrence, low, min(SLICE, len(table) - low)) for low in slices]
-    return tasks
+            start = views[view].occurrences[occurrence]
+            for low in range(0, len(table), SLICE):
+                task = _Task(view, occurrence, low, min(SLICE, len(table) - low))
+                tasks.setdefault((start.source, start.relation, low), []).append(task)
+    return list(tasks.values())
 
 
 @dataclass
@@ -160,7 +161,7 @@ class _Work:
     """What a Spark worker does with the numbers of its tasks; pickled to it with everything it needs."""
 
     folder: str
-    tasks: list[_Task]
+    tasks: list[_Tasks]
     views: dict[str, View]
     sources: dict[str, Source]
     snapshots: dict[str, Any]
@@ -173,34 +174,37 @@ class _Work:
         try:
             for numbers in batches:
                 for number in numbers.column(0).to_pylist():
-                    yield self._done(self.tasks[number], queue, folder)
+                    yield from self._together(self.tasks[number], queue, folder)
         finally:
             for name, snapshot in self.snapshots.items():
                 self.sources[name].release(snapshot)
 
-    def _done(self, task: _Task, queue: Queue, folder: Path) -> pa.RecordBatch:
-        try:
-            with storage(folder):
-                return _done(*self._sweep(task, queue, folder))
-        except ViewkeeperError as error:
-            # Raised here, it would reach the driver as Spark's own error.
-            return _done(failure=pickle.dumps(error))
+    def _together(self, tasks: _Tasks, queue: Queue, folder: Path) -> Iterator[pa.RecordBatch]:
+        asker = Asker(self.sources, self.snapshots)
+        shared = SharedAnswers(shapes(self.views[task.view] for task in tasks), asker)
+        for task in tasks:
+            manager = ViewManager(self.views[task.view], shared.ask, asker.compensated)
+            try:
+                with storage(folder):
+                    yield _done(view=task.view, path=_sweep(task, manager, queue, folder))
+            except ViewkeeperError as error:
+                # Raised here, it would reach the driver as Spark's own error.
+                yield _done(view=task.view, failure=pickle.dumps(error))
+        yield _done(tallies=orjson.dumps({name: asdict(tally) for name, tally in asker.tallies.items()}).decode())
 
-    def _sweep(self, task: _Task, queue: Queue, folder: Path) -> tuple[str, str, str]:
-        """Writes the change that a slice makes; gives the view, the file, and what was asked."""
-        view = self.views[task.view]
-        starts = _read(folder / f"starts-{view.name}-{task.occurrence}").slice(task.low, task.rows)
-        manager = ViewManager(view, self.sources, self.snapshots)
-        handle, path = tempfile.mkstemp(dir=folder, prefix="result-")
-        writer = None
-        with os.fdopen(handle, "wb") as file:
-            for piece in manager.change(queue, {task.occurrence: starts}):
-                writer = writer or pa.ipc.new_stream(file, piece.schema)
-                writer.write_table(piece)
-            if writer is not None:
-                writer.close()
-        told = orjson.dumps({source: asdict(tally) for source, tally in manager.tallies.items()}).decode()
-        return view.name, path, told
+
+def _sweep(task: _Task, manager: ViewManager, queue: Queue, folder: Path) -> str:
+    """Writes the change that a slice makes to a file."""
+    starts = _read(folder / f"starts-{task.view}-{task.occurrence}").slice(task.low, task.rows)
+    handle, path = tempfile.mkstemp(dir=folder, prefix="result-")
+    writer = None
+    with os.fdopen(handle, "wb") as file:
+        for piece in manager.change(queue, {task.occurrence: starts}):
+            writer = writer or pa.ipc.new_stream(file, piece.schema)
+            writer.write_table(piece)
+        if writer is not None:
+            writer.close()
+    return path
 
 
 _DONE = pa.schema(
@@ -211,7 +215,7 @@ _DONE = pa.schema(
 def _done(
     view: str | None = None, path: str | None = None, tallies: str | None = None, failure: bytes | None = None
 ) -> pa.RecordBatch:
-    """What a worker tells of a task: its result, or why there is none."""
+    """What a worker tells: a slice's result, or why there is none; or what was asked."""
     row = {"view": view, "path": path, "tallies": tallies, "failure": failure}
     return pa.RecordBatch.from_pylist([row], schema=_DONE)
 

@@ -1,0 +1,118 @@
+"""A state in words: the lines that ``status`` and ``watch`` have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.text import Text
+
+from viewkeeper.commands.status_sources import UNKNOWN
+from viewkeeper.commands.status_state import GroupState, JobState, State, ViewState
+from viewkeeper.consistency.levels import Level
+from viewkeeper.job.picture import spoken
+from viewkeeper.messages import Reached
+
+SILENT = 10.0
+"""Seconds without a heartbeat after which it is worth a word."""
+
+TROUBLE = "bold red"
+WIDTH = 100
+"""Columns where there is no terminal to say how many it has."""
+
+
+def console() -> Console:
+    """Standard output; what is no terminal has a width of its own, unless the environment says another."""
+    standard = Console(highlight=False)
+    given = standard.is_terminal or "COLUMNS" in os.environ
+    return standard if given else Console(highlight=False, width=WIDTH)
+
+
+def job_line(job: JobState) -> str:
+    """Whether there is a job, and how it does."""
+    if not job.running:
+        return "no job is running"
+    updates = "1 update" if job.updates_handled == 1 else f"{job.updates_handled:,} updates"
+    line = f"job {job.pid} is running since {(job.started or '')[:19]}Z, {updates} handled"
+    silent = 0.0 if job.heartbeat is None else _age(datetime.fromisoformat(job.heartbeat))
+    return f"{line}, not heard of for {spoken(silent)}" if silent > SILENT else line
+
+
+def troubles(state: State) -> Iterator[Text]:
+    """What somebody ought to look at, a line each."""
+    for name, group in state.groups.items():
+        if group.error is not None:
+            yield Text(f"group {name} has stopped: {group.error}", style=TROUBLE)
+        elif group.trouble:
+            yield Text(f"group {name} waits: {group.waiting}", style=TROUBLE)
+        elif state.job.running and not group.running:
+            yield Text(f"group {name} {_not_running(state.job, group)}", style="bold")
+    for name, view in state.views.items():
+        if not view.exact:
+            yield Text(f"view {name} is not exact: {view.reason}", style=TROUBLE)
+        if view.moved_from is not None:
+            told = (
+                f"view {name} is in group {view.moved_from} of the warehouse: load it with 'viewkeeper init --reload'"
+            )
+            yield Text(told, style=TROUBLE)
+
+
+def group_line(name: str, group: GroupState) -> Text:
+    """A group's newest cut, and what is on its way to the next."""
+    head = Text.assemble((f"group {name}", "bold"), ": ")
+    cut = group.cut
+    if cut is None:
+        return head.append("no cut yet: run 'viewkeeper init' or 'viewkeeper run'")
+    head.append(f"cut {cut.cut}, update {cut.last_update}, {spoken(max(0.0, _age(cut.committed_at)))} ago, ")
+    head.append(f"level {cut.level} ({group.algorithm})")
+    if group.table.pending:
+        head.append(f", {group.table.pending:,} more to come", style="bold")
+    return head
+
+
+def waiting_line(group: GroupState) -> Text | None:
+    """What the group waits for in the ordinary course of things."""
+    said = [] if group.waiting is None or group.trouble else [group.waiting]
+    if group.unnumbered:
+        said.append(f"{group.unnumbered:,} arrived, without a number yet")
+    return Text(f"waiting: {'; '.join(said)}") if said else None
+
+
+def promise(view: ViewState) -> str:
+    """What holds for a view that is read now."""
+    if not view.loaded:
+        return "not loaded"
+    if not view.exact:
+        return "not exact"
+    return "none" if view.level == str(Level.INCONSISTENT) else f"exact, {view.level}"
+
+
+def position(text: str | None) -> str:
+    """Where a source stands: past it lies nothing that a cut holds."""
+    return or_dash(text if text is None else Reached.parse(text).furthest)
+
+
+def is_unknown(cell: object) -> bool:
+    """Whether it is a reason in place of what was asked for."""
+    return isinstance(cell, str) and cell.startswith(f"{UNKNOWN}: ")
+
+
+def or_dash(cell: object) -> str:
+    return "–" if cell is None else str(cell)
+
+
+def counted(cell: object) -> str:
+    """A count, as people read it; a number that names something stays as it is."""
+    return f"{cell:,}" if isinstance(cell, int) else or_dash(cell)
+
+
+def _not_running(job: JobState, group: GroupState) -> str:
+    """A group whose job runs: it has not begun yet, or is done before the others."""
+    begun = group.heartbeat is not None and job.started is not None and group.heartbeat >= job.started
+    return "has ended" if begun else "is being opened"
+
+
+def _age(moment: datetime) -> float:
+    return (datetime.now(UTC) - moment).total_seconds()

@@ -1,0 +1,119 @@
+"""Numbered updates that are in no cut yet: what managers still have to answer for, or the merge process holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from viewkeeper.algebra.bag import UPDATE
+from viewkeeper.algorithms.sweep import Queue
+from viewkeeper.integrator.integrator import Batch
+from viewkeeper.messages import Tables, Update, stacked
+
+K = TypeVar("K")
+
+
+class Taken(NamedTuple):
+    """Updates that a cut is to hold: their rows of ``updates``, and what they changed."""
+
+    table: pa.Table
+    received: Sequence[Update]
+    changes: Tables
+
+
+@dataclass
+class Pending:
+    """Batches in the order of their numbers, each after the one before."""
+
+    batches: list[Batch] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(len(batch.numbers) for batch in self.batches)
+
+    def and_then(self, batch: Batch) -> Pending:
+        """With one more batch, which may be empty."""
+        return Pending([*self.batches, batch] if len(batch.numbers) else list(self.batches))
+
+    @property
+    def received(self) -> Iterator[Update]:
+        return (update for batch in self.batches for update in batch.received)
+
+    @property
+    def changes(self) -> Tables:
+        """What the updates changed, by relation."""
+        found: Tables = {}
+        for batch in self.batches:
+            found = stacked(found, batch.queue.changes) if found else batch.queue.changes
+        return found
+
+    def starts(self, view: str, after: int, until: int) -> dict[int, pa.Table]:
+        """Where the view's sweeps start: by occurrence, ΔR of the updates after one number, up to another."""
+        found: dict[int, list[pa.Table]] = {}
+        for batch in self._past(after):
+            for occurrence, table in batch.starts.get(view, {}).items():
+                found.setdefault(occurrence, []).append(table)
+        return _between({o: pa.concat_tables(pieces) for o, pieces in found.items()}, range(after + 1, until + 1))
+
+    def emptied(self, view: str, after: int) -> int | None:
+        """The occurrence of the view whose relation was emptied last, if one was by an update after a number."""
+        found = [batch.emptied[view] for batch in self._past(after) if view in batch.emptied]
+        return found[-1] if found else None
+
+    def updates(self, after: int) -> tuple[list[Update], np.ndarray]:
+        """The updates after a number, and the number of each."""
+        batches = [_rest(batch, after) for batch in self._past(after)]
+        numbers = [batch.number_of for batch in batches]
+        received = [update for batch in batches for update in batch.received]
+        return received, np.concatenate(numbers) if numbers else np.empty(0, np.int64)
+
+    def split(self, number: int) -> tuple[Taken, Pending]:
+        """The updates up to a number, for a cut, and the rest."""
+        first = [_until(batch, number) for batch in self.batches if batch.numbers.start <= number]
+        rest = Pending([_rest(batch, number) for batch in self._past(number)])
+        taken = Pending(first)
+        tables = [batch.updates for batch in first]
+        return Taken(pa.concat_tables(tables) if tables else pa.table({}), list(taken.received), taken.changes), rest
+
+    def _past(self, number: int) -> list[Batch]:
+        return [batch for batch in self.batches if batch.last > number]
+
+
+def _rest(batch: Batch, number: int) -> Batch:
+    """The batch without the updates up to a number."""
+    if number < batch.numbers.start:
+        return batch
+    return _part(batch, range(number + 1, batch.numbers.stop))
+
+
+def _until(batch: Batch, number: int) -> Batch:
+    """The batch without the updates past a number."""
+    return batch if number >= batch.last else _part(batch, range(batch.numbers.start, number + 1))
+
+
+def _part(batch: Batch, numbers: range) -> Batch:
+    inside = (batch.number_of >= numbers.start) & (batch.number_of < numbers.stop)
+    return replace(
+        batch,
+        numbers=numbers,
+        queue=Queue(_between(batch.queue.changes, numbers)),
+        starts={view: _between(tables, numbers) for view, tables in batch.starts.items()},
+        updates=batch.updates.filter(pa.array(inside)),
+        received=[update for update, keep in zip(batch.received, inside.tolist(), strict=True) if keep],
+        concerned=batch.concerned[numbers.start - batch.numbers.start : numbers.stop - batch.numbers.start],
+    )
+
+
+def _between(tables: Mapping[K, pa.Table], numbers: range) -> dict[K, pa.Table]:
+    """The changes of these numbers, where there are any."""
+    kept = {
+        name: table.filter(
+            pc.and_(pc.greater_equal(table[UPDATE], numbers.start), pc.less(table[UPDATE], numbers.stop))
+        )
+        for name, table in tables.items()
+    }
+    return {name: table for name, table in kept.items() if len(table)}
