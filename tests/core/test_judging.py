@@ -95,11 +95,9 @@ BY_THREE, BY_FOUR = (Keeping("complete_n", {"complete_n": n}) for n in (3, 4))
 def test_views_together_promise_what_all_of_them_do_where_their_steps_meet(
     keepings: list[Keeping], level: Level, published: set[int]
 ) -> None:
-    promise = Promise.of(keepings, spans_sources=False)
+    promise = Promise.of(keepings)
     assert (promise.level, promise.published(2, 7)) == (level, published)
 
 
-def test_transactions_over_several_sources_have_a_promise_of_their_own() -> None:
-    assert Promise.of([SWEPT], spans_sources=True).level is Level.WEAK
-    assert Promise.of([Keeping("g_strobe")], spans_sources=True).level is Level.STRONG
-    assert Promise.of([Keeping("complete_n")], spans_sources=False).n == 10
+def test_complete_n_tells_its_n() -> None:
+    assert Promise.of([Keeping("complete_n")]).n == 10

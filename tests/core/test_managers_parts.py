@@ -29,7 +29,6 @@ from viewkeeper.algorithms.protocol import (
     apply,
     evaluate,
 )
-from viewkeeper.algorithms.registry import ALGORITHMS
 from viewkeeper.algorithms.sweep import Sweep
 from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import SourceUnreachable
@@ -215,10 +214,6 @@ def test_a_group_promises_what_its_weakest_view_does() -> None:
     assert levels == [Level.COMPLETE, Level.COMPLETE_N, Level.STRONG, Level.CONVERGENT, Level.INCONSISTENT]
     assert weakest({name: kinds[name] for name in ("sweep", "complete_n", "nested_sweep")}) is Level.STRONG
     assert weakest({}) is Level.COMPLETE
-
-
-def test_only_an_algorithm_for_global_transactions_shows_them_as_one() -> None:
-    assert [name for name in ALGORITHMS if Keeping(name).spans_sources] == ["g_strobe"]
 
 
 def test_the_conventional_algorithm_needs_keys_to_delete_by_key() -> None:

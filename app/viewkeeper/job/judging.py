@@ -21,7 +21,6 @@ from viewkeeper.algebra.tiny import Bag, Name, Row, TinyView, add, plus, recompu
 from viewkeeper.algebra.types import Catalog
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.complete_n import CompleteN
-from viewkeeper.algorithms.registry import Scenario
 from viewkeeper.algorithms.sweep import Queue
 from viewkeeper.consistency.history import Global, SourceHistory, Vector
 from viewkeeper.consistency.levels import Judgement, Level
@@ -64,6 +63,7 @@ class Judged:
     n: int | None  # of complete-N, where that was judged
     judgement: Judgement
     updates: Mapping[int, Numbered]
+    order: Sequence[int]  # the number of each update since then, in delivery order
     history: SourceHistory
     schemas: Mapping[str, pa.Schema]  # per view its columns
     published: frozenset[int]  # the updates after which the algorithms leave the views as the sources are
@@ -94,14 +94,16 @@ class Judged:
 
     @cached_property
     def prefixes(self) -> list[Vector]:
-        """What is included after 0, 1, … updates: the source states in the order of the numbers.
+        """What is included after 0, 1, … numbers: the source states in their order.
 
-        Unlike those of the schedule, they may hold a part of a global transaction.
+        Unlike those of the schedule, they would hold a part of a global transaction if its parts had several numbers.
         """
-        prefixes = [self.history.first]
-        for x in self.history.order:
-            prefixes.append((*prefixes[-1][:x], prefixes[-1][x] + 1, *prefixes[-1][x + 1 :]))
-        return prefixes
+        prefixes: list[Vector] = []
+        vector = self.history.first
+        for number, x in zip(self.order, self.history.order, strict=True):
+            prefixes += [vector] * (number - self.since - len(prefixes))
+            vector = (*vector[:x], vector[x] + 1, *vector[x + 1 :])
+        return [*prefixes, vector]
 
     @cached_property
     def wrong_end(self) -> int | None:
@@ -236,7 +238,7 @@ class Judging:
 
     def _judge(self, known: Recomputation, name: str, views: Sequence[str], since: int, asked: int | None) -> Judged:
         history = known.history(views, since)
-        promise = Promise.of([keeping_of(self.project.config.views[view]) for view in views], bool(history.together))
+        promise = Promise.of([keeping_of(self.project.config.views[view]) for view in views])
         published = promise.published(since, self.cut.last_update) | {since, *(cut.last_update for cut in self._cuts)}
         numbers: Sequence[int] = range(since, self.cut.last_update + 1)
         states = list(zip(*(self._states(view, since) for view in views), strict=True))
@@ -249,7 +251,8 @@ class Judging:
         updates = {update.number: update for update in known.past.updates}
         schemas = {view: self.project.views[view].schema for view in views}
         return Judged(
-            name, since, asked, self.cut, promise.level, n, judgement, updates, history, schemas,
+            name, since, asked, self.cut, promise.level, n, judgement, updates,
+            [update.number for update in known.past.updates if update.number > since], history, schemas,
             frozenset(published), numbers, states,
         )  # fmt: skip
 
@@ -289,14 +292,11 @@ class Promise:
     step: int | None
 
     @classmethod
-    def of(cls, keepings: Sequence[Keeping], spans_sources: bool) -> Promise:
-        """The promise for transactions of one source, or, if there are such, for those that span several."""
+    def of(cls, keepings: Sequence[Keeping]) -> Promise:
+        """The promise for transactions of any kind: those over several sources are whole under one number."""
         steps = {_step(keeping) for keeping in keepings}
         step = steps.pop() if len(steps) == 1 else None
-        if spans_sources:
-            level = min(keeping.entry.promise.get(Scenario.GLOBAL, Level.INCONSISTENT) for keeping in keepings)
-        else:
-            level = min(keeping.level for keeping in keepings)
+        level = min(keeping.level for keeping in keepings)
         return cls(level if step is not None else min(level, Level.STRONG), step)
 
     @property

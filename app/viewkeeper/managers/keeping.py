@@ -49,11 +49,6 @@ class Keeping:
         return self.options.get("complete_n", CompleteN.complete_n) if self.algorithm == COMPLETE_N else None
 
     @property
-    def spans_sources(self) -> bool:
-        """Whether it promises to show a transaction over several sources as one."""
-        return self.entry.promise.get(Scenario.GLOBAL, Level.INCONSISTENT) >= Level.STRONG
-
-    @property
     def assumes(self) -> tuple[Assumption, ...]:
         """What must hold for a view that is kept like this."""
         # To delete by key, the conventional algorithm needs the keys that Strobe does.
