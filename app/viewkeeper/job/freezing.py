@@ -97,10 +97,6 @@ class Freezing:
                 self.away[name] = error
         return tokens
 
-    def unbarred(self, names: Collection[str]) -> set[str]:
-        """Those that are not away and have no barrier yet."""
-        return set(names) - self._barred - self.away.keys()
-
     def confirm(self) -> None:
         """Notes the sources whose answers were void; to be called after the last one."""
         for name, snapshot in self.at.snapshots.items():

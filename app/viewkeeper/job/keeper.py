@@ -21,17 +21,17 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue
 from viewkeeper.errors import SourceError, SourceUnreachable, ViewkeeperError
 from viewkeeper.integrator.arrange import Arranged, arrange
-from viewkeeper.integrator.integrator import Batch, number, unnumbered
+from viewkeeper.integrator.integrator import number, unnumbered
 from viewkeeper.integrator.pending import Pending, Taken
 from viewkeeper.job.freezing import Freezing, Frozen
 from viewkeeper.job.patience import FIRST_START, Stopped, patiently
+from viewkeeper.job.planning import MOST, Planning
 from viewkeeper.job.publishing import Publishing, StepTimes
 from viewkeeper.job.whole_transactions import Incomplete
 from viewkeeper.managers.keeping import weakest
@@ -49,9 +49,6 @@ from viewkeeper.warehouse.cuts import Cut, WarehouseTransaction, update_table
 from viewkeeper.warehouse.warehouse import Warehouse
 
 T = TypeVar("T")
-
-MOST = 200_000
-"""At most so many updates wait for a manager: they are in memory."""
 
 RECENT = 4
 """Rows of a cut that are remembered for people to look at."""
@@ -267,15 +264,14 @@ class Keeper:
                 arranged = arrange(self.arrived, self.sources)
                 batch = number(arranged, self.merge.last, list(self.views.values()))
             pending = self.pending.and_then(batch)
-            tasks = self._tasks(batch, pending, flush)
+            tasks = Planning(self.managers, self.merge, self.paces).tasks(pending, flush, time.monotonic())
             wanted = set(asked).union(*(self.managers.asks(task) for task in tasks))
             with self.times.step("freeze"):
                 frozen.freeze(wanted | self._late_sources(pending))
-                missing = frozen.unbarred(wanted)
-                tokens = frozen.barriers(missing)
+                tokens = frozen.barriers(wanted)
             more = self._drained(frozen, tokens)
             frozen.at.require_unbroken(self.queue, {name: t for name, t in tokens.items() if name not in frozen.away})
-            if not more and not missing:
+            if not more:
                 frozen.at.require_visible(arranged.ready)
                 return arranged, pending, tasks
 
@@ -288,32 +284,6 @@ class Keeper:
         if not self._late_names:
             return set()
         return {update.source for update in (*pending.received, *self.unsettled.updates)}.intersection(self._late_names)
-
-    def _tasks(self, batch: Batch, pending: Pending, flush: bool) -> list[Task]:
-        """What the managers are to do that are to work now."""
-        now, crowded = time.monotonic(), len(pending) > MOST
-        tasks = []
-        for place, (name, pace) in enumerate(self.paces.items()):
-            owed = self.merge.owed(name) + int(batch.concerned[:, place].sum())
-            found = np.flatnonzero(batch.concerned[:, place])
-            relevant = batch.numbers.start + int(found[-1]) if len(found) else self.merge.last_relevant(name)
-            until = self.managers.reach(name, batch.last, relevant, flush)
-            after = self.merge.answered(name)
-            if pending.emptied(name, after) is not None:
-                until = relevant
-            hurry = owed and pace.error is None and (flush or crowded)
-            if until > after and (hurry or pace.due(owed, now)):
-                tasks.append(self._task(pending, name, after, until))
-        return tasks
-
-    def _task(self, pending: Pending, view: str, after: int, until: int) -> Task:
-        anew = pending.emptied(view, after)
-        task = Task(view, after, until, pending.starts(view, after, until), anew)
-        if self.managers.builds(task) and self.merge.forgets(view):
-            # What it builds on was too large to be kept for reading it again.
-            self.merge.restart(view)
-            return self._task(pending, view, self.merge.answered(view), until)
-        return task
 
     def _drained(self, frozen: Freezing, tokens: Mapping[str, str]) -> bool:
         """Reads on to these barriers; tells whether updates came before them. A source whose does not is away."""

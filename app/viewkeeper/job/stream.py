@@ -69,7 +69,8 @@ class Stream:
                     failure.append(error)
 
         shutil.rmtree(self.checkpoint, ignore_errors=True)
-        writer = self._source(offsets).writeStream.foreachBatch(each_batch).queryName("viewkeeper")
+        name = f"viewkeeper {self.checkpoint.name}"  # no two queries of a session may have one name
+        writer = self._source(offsets).writeStream.foreachBatch(each_batch).queryName(name)
         query = writer.option("checkpointLocation", str(self.checkpoint)).start()
         try:
             self._wait(query, failure, between)

@@ -86,17 +86,6 @@ class Managers:
         """The views that are swept in columns."""
         return frozenset(name for name in self.views if self.keeping[name].algorithm == SWEEP)
 
-    def reach(self, view: str, last: int, relevant: int, flush: bool) -> int:
-        """The update up to which a manager answers now; ``flush`` leaves no rest.
-
-        ``last`` is the last update there is, ``relevant`` the last that concerns the view. A list that cannot be
-        divided goes no further than that one: it would keep others waiting for nothing.
-        """
-        n = self.keeping[view].complete_n
-        if n is not None and not flush:
-            return last - last % n
-        return last if self.keeping[view].level >= Level.COMPLETE else relevant
-
     def asks(self, task: Task) -> frozenset[str]:
         """The sources that a task asks."""
         view = self.views[task.view]

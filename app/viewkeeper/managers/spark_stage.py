@@ -85,6 +85,8 @@ class SparkStage:
             self._clear()
             raise
         unread = paths.keys() - failures.keys()
+        if not unread:
+            self._clear()
         swept = {view: self._results(view, paths[view], unread, folder) for view in sorted(unread)}
         return {**swept, **failures}
 

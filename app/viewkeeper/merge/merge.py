@@ -95,10 +95,9 @@ class Merge:
         column.answered = actions.until
         column.lists.append(actions)
 
-    def last_relevant(self, view: str) -> int:
-        """The last update that concerns a view, or the last one in a cut."""
-        relevant = self._columns[view].relevant
-        return int(relevant[-1]) if len(relevant) else self.applied
+    def rows(self, view: str) -> np.ndarray:
+        """The numbers of the updates that concern a view and are in no cut."""
+        return self._columns[view].relevant
 
     def answered(self, view: str) -> int:
         """The last update that a view's manager has answered for."""
