@@ -50,10 +50,13 @@ def _slot(value: str) -> str:
     return value
 
 
+LEAST_CONNECTIONS = 3
+"""One for a snapshot, one for barriers; the rest are readers."""
+
+
 def _enough_connections(value: Any) -> int:
-    """The driver takes one for its snapshot and one for its barriers; the rest are readers."""
-    if type(value) is not int or value < 3:
-        raise ValueError(f"must be a whole number of at least 3, not {value!r}")
+    if type(value) is not int or value < LEAST_CONNECTIONS:
+        raise ValueError(f"must be a whole number of at least {LEAST_CONNECTIONS}, not {value!r}")
     return value
 
 

@@ -17,7 +17,7 @@ from viewkeeper.capture.postgres_setup import PostgresCapture
 from viewkeeper.capture.sqlite_capture import SqliteCapture
 from viewkeeper.config import Config, ViewConfig
 from viewkeeper.config_groups import ALL
-from viewkeeper.config_sources import PostgresConfig, SourceConfig, SqliteConfig
+from viewkeeper.config_sources import LEAST_CONNECTIONS, PostgresConfig, SourceConfig, SqliteConfig
 from viewkeeper.errors import Problem, ViewError
 from viewkeeper.integrator.groups import Split, split
 from viewkeeper.job.patience import FIRST_START, patiently
@@ -61,11 +61,19 @@ class Project:
         """One group alone, with connections of its own: it works while others do."""
         views = {name: self.views[name] for name in self.groups[group]}
         used = {source for view in views.values() for source in view.sources}
-        sources = {name: make_source(name, self.config.sources[name]) for name in self.sources if name in used}
+        sources = {name: make_source(name, self._share(name)) for name in self.sources if name in used}
         captures = {name: make_capture(self.config, name) for name in sources}
         for name, source in sources.items():
             source.watch(used_by(views, name))
         return replace(self, sources=sources, views=views, captures=captures, group=group)
+
+    def _share(self, source: str) -> SourceConfig:
+        """A source's section for one of the groups that use it: they share its connections."""
+        section = self.config.sources[source]
+        if not isinstance(section, PostgresConfig):
+            return section
+        users = sum(any(source in self.views[view].sources for view in views) for views in self.groups.values())
+        return section.model_copy(update={"max_connections": max(LEAST_CONNECTIONS, section.max_connections // users)})
 
     def group_of(self, view: str) -> str:
         """The group that a view is in."""
