@@ -35,7 +35,7 @@ def groups(place: Place, many: int, views: int = 3) -> State:
             {view: waiting(9, 3, "its manager") for view in members},
             table=table(members, ["g" * views] * 3 + ["r" * (views - 1) + "w"] * 9, more=12_345),
         )
-    return Observer(config).look({"shop": Looked("9", (0, 1_234)), "crm": Looked("9", "unknown: kafka: is down")})
+    return Observer(config).look({"shop": Looked(None, (0, 1_234)), "crm": Looked(None, "unknown: kafka: is down")})
 
 
 def drawn(state: State) -> list[str]:
@@ -47,7 +47,7 @@ def drawn(state: State) -> list[str]:
 def test_a_frame_shows_the_job_the_lag_and_each_groups_table(tmp_path: Path) -> None:
     lines = drawn(groups(Place(tmp_path), 1))
     assert lines[0].startswith(f"job {os.getpid()} is running since ")
-    assert lines[1] == "messages behind: crm unknown, shop 1,234"
+    assert lines[1] == "messages behind: crm unknown, shop 1,234 (kafka: is down)"
     assert "group group_0: no cut yet: run 'viewkeeper init' or 'viewkeeper run'" in lines
     assert "update          view_0_0  view_0_1  view_0_2" in lines
     assert [line.split() for line in lines if line.startswith("behind")] == [["behind", "12", "12", "12"]]
@@ -76,12 +76,14 @@ def test_many_troubles_leave_room_for_the_groups(tmp_path: Path) -> None:
 def test_without_a_terminal_it_prints_one_frame(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "look_at_sources", lambda _: dict.fromkeys(("crm", "shop"), Looked("9", "unknown: it")))
+    monkeypatch.setattr(
+        watch, "look_at_topics", lambda _: dict.fromkeys(("crm", "shop"), Looked(None, "unknown: kafka: is down"))
+    )
     groups(Place(tmp_path), 2)
     assert cli.main(["watch", str(tmp_path / "conf.yaml")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("group group_") for line in lines) == 2
-    assert "messages behind: crm unknown, shop unknown" in lines
+    assert "messages behind: crm unknown, shop unknown (kafka: is down)" in lines
     assert max(map(len, lines)) <= WIDTH
 
 

@@ -38,13 +38,13 @@ def main() -> None:
         with Broker(folder / "broker") as broker:
             bench = Bench(plan, items, folder, broker.bootstrap, console)
             small, large = (bench.at_size(size) for size in plan.sizes)
-            cuts = bench.cuts()
+            neither = bench.at_no_size()
     finally:
         household.end(grace=10)
         shutil.rmtree(folder, ignore_errors=True)
-    made = rows(small, large, cuts)
+    made = rows(small, large, neither)
     console.print(render(made, plan.sizes))
-    file = _write(plan, made, {"small": small, "large": large, "cuts": cuts})
+    file = _write(plan, made, {"small": small, "large": large, "neither": neither})
     console.print(f"all figures: {file}", highlight=False)
 
 

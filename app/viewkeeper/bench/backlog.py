@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Producer
@@ -88,16 +89,39 @@ class Shop:
         return order
 
 
-def send_backlog(world: SqliteWorld, writes: Sequence[Write]) -> Positions:
-    """Applies the writes and sends their messages, in their order; the positions that the sources then stand at."""
+@dataclass(frozen=True)
+class Prepared:
+    """Messages of writes that were applied, and no capture has sent: ``order`` are their sources."""
+
+    world: SqliteWorld
+    order: Sequence[str]
+    messages: Mapping[str, list[tuple[int, bytes]]]
+
+    @property
+    def positions(self) -> Positions:
+        """Where the sources stand after them."""
+        return {source: str(own[-1][0]) for source, own in self.messages.items()}
+
+    def send(self) -> Positions:
+        """Sends the messages, in the order of the writes; the positions that the sources then stand at."""
+        _send(self.world, self.order, self.messages)
+        return self.positions
+
+
+def prepare(world: SqliteWorld, writes: Sequence[Write]) -> Prepared:
+    """Applies the writes."""
     messages: dict[str, list[tuple[int, bytes]]] = {}
     for source in sorted({source for source, _, _ in writes}):
         own = [(sql, values) for name, sql, values in writes if name == source]
         with closing(world.connect(source)) as db:
             messages[source] = list(_logged(db, source, own))
         assert len(messages[source]) == len(own), "each write changes one row"
-    _send(world, [source for source, _, _ in writes], messages)
-    return {source: str(sent[-1][0]) for source, sent in messages.items()}
+    return Prepared(world, [source for source, _, _ in writes], messages)
+
+
+def send_backlog(world: SqliteWorld, writes: Sequence[Write]) -> Positions:
+    """Applies the writes and sends their messages, in their order; the positions that the sources then stand at."""
+    return prepare(world, writes).send()
 
 
 def _logged(
@@ -127,7 +151,7 @@ def _each_alone(db: sqlite3.Connection, since: int, width: int) -> Iterator[tupl
         yield (row[0], None, "boundary")
 
 
-def _send(world: SqliteWorld, order: Sequence[str], messages: dict[str, list[tuple[int, bytes]]]) -> None:
+def _send(world: SqliteWorld, order: Sequence[str], messages: Mapping[str, list[tuple[int, bytes]]]) -> None:
     """One message a millisecond, up to now, so that the topics merge in the order of the writes."""
     producer = Producer(
         {

@@ -50,10 +50,12 @@ VIEWS = {
         GROUP BY a.id, a.owner""",
 }
 
-KEPT = {"balances": {"algorithm": "refresh", "every": "1s"}}
-"""How views are kept that are not swept."""
-
 Connect = Callable[[str], sqlite3.Connection]
+
+
+def kept(every: str) -> dict[str, dict[str, str]]:
+    """How the views are kept that are not swept: a sum is computed anew every so often."""
+    return {"balances": {"algorithm": "refresh", "every": every}}
 
 
 @dataclass

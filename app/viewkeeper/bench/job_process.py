@@ -50,6 +50,14 @@ class JobProcess:
         answer: Backlog = self._ask("backlog", dict(targets))
         return answer
 
+    def join(self) -> None:
+        """From now on the configuration's other groups work, too, in the same process; returns when they do."""
+        self._ask("join")
+
+    def leave(self, targets: Mapping[str, str]) -> None:
+        """Ends their work when they have reached these positions."""
+        self._ask("leave", dict(targets))
+
     @contextmanager
     def skeleton(self, topics: list[str]) -> Iterator[Callable[[], float]]:
         """Runs the bare skeleton inside the block; the function waits for one message, and gives when it was done."""

@@ -19,7 +19,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from viewkeeper.bench.answers import Answers
-from viewkeeper.bench.job_stream import Drained, KeptStream
+from viewkeeper.bench.groups_beside import Beside
+from viewkeeper.bench.job_stream import CHECKPOINT, Drained, KeptStream
 from viewkeeper.config import load_config
 from viewkeeper.job.assembly import assemble
 from viewkeeper.job.group_job import GroupJob
@@ -80,12 +81,15 @@ def quiet(log: Path) -> None:
 
 
 class _Server:
-    """One method for each thing that the parent may ask."""
+    """One method for each thing that the parent may ask. The first group is the one that is measured."""
 
     def __init__(self, conf: Path, pipe: Connection):
         self.pipe = pipe
-        self.project = assemble(load_config(conf))
+        self.whole = assemble(load_config(conf))
+        first = next(iter(self.whole.groups))
+        self.project = self.whole.part(first)
         self.folder = self.project.config.warehouse
+        self.others: list[Beside] = []
         self.stop = threading.Event()
         self.keeper: Keeper
         self.times: _Recorder
@@ -96,7 +100,8 @@ class _Server:
         from viewkeeper.job.session import spark_session
 
         begin = time.perf_counter()
-        self.keeper = Opening(self.project, Warehouse(self.folder), stop=self.stop).open()
+        warehouse = Warehouse(self.folder, self.project.group)
+        self.keeper = Opening(self.project, warehouse, stop=self.stop).open()
         seconds = time.perf_counter() - begin
         self.times = self.keeper.times = _Recorder(positions=self.keeper.queue.positions)
         self.spark = spark_session(self.folder / "logs" / "spark.log", self.stop)
@@ -141,6 +146,18 @@ class _Server:
         if stream is not None:
             stream.close()
 
+    def join(self) -> None:
+        """Lets the other groups work, too."""
+        names = [group for group in self.whole.groups if group != self.project.group]
+        self.others = [Beside(self.whole, group, self.spark) for group in names]
+
+    def leave(self, targets: dict[str, str]) -> None:
+        """Ends the other groups' work when they have reached these positions."""
+        for other in self.others:
+            other.reach(targets)
+            other.close()
+        self.others = []
+
     def skeleton(self, topics: list[str]) -> list[Step]:
         """Kafka source → foreachBatch → toArrow → three delta-rs appends; tells the parent of every message done."""
         self._end_stream()
@@ -167,7 +184,7 @@ class _Server:
         self._end_stream()
         self.times.steps.clear()
         self._stopped_by_parent(self.stop)
-        status = StatusFile.of(self.folder)
+        status = StatusFile.of(self.folder, self.project.group)
         GroupJob(self.project, self.keeper, status, self.stop, lambda: self.spark).run(until_idle=False)
         return self.times.steps
 
@@ -187,10 +204,12 @@ class _Server:
         from viewkeeper.job.stream import Stream
 
         options = self.project.config.kafka.spark()
-        return Stream(self.spark, options, self.folder / "checkpoints" / "bench", timedelta(0), stop)
+        return Stream(self.spark, options, self.folder / "checkpoints" / CHECKPOINT, timedelta(0), stop)
 
     def close(self) -> None:
         if self.spark is not None:
+            for other in self.others:
+                other.close()
             self._end_stream()
             self.spark.stop()
 

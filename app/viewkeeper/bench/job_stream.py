@@ -13,25 +13,30 @@ import pyarrow as pa
 
 from viewkeeper.job.keeper import Keeper
 
+CHECKPOINT = "bench"
+"""The stream's folder for Spark's checkpoint; the query is named after it."""
+
 _POLL = 0.02
 
 
 @dataclass(frozen=True)
 class Drained:
-    """A backlog that was handled: seconds in all (Spark's triggers), and seconds by step."""
+    """A backlog that was handled: seconds in all (Spark's triggers), seconds by step, and questions asked."""
 
     seconds: float
     steps: dict[str, float]
     batches: int
+    questions: int = 0
 
 
 @dataclass(frozen=True)
 class Handled:
-    """A batch: seconds that the keeper took, in all and by step; and whether it made a cut."""
+    """A batch: seconds that the keeper took, in all and by step; whether it made a cut; and questions it asked."""
 
     seconds: float
     steps: dict[str, float]
     cut: bool
+    questions: int
 
 
 class KeptStream:
@@ -110,16 +115,20 @@ class KeptStream:
             self._open.wait()
             self._waiting.clear()
         self._keeper.times.seconds.clear()
-        begin = time.perf_counter()
+        before, begin = self._questions(), time.perf_counter()
         cut = self._keeper.maintain(messages, ends)
-        self._handled.append(Handled(time.perf_counter() - begin, dict(self._keeper.times.seconds), cut))
+        seconds = time.perf_counter() - begin
+        self._handled.append(Handled(seconds, dict(self._keeper.times.seconds), cut, self._questions() - before))
         return cut
+
+    def _questions(self) -> int:
+        return sum(tally.questions for tally in self._keeper.managers.tallies.values())
 
     def _note_progress(self) -> None:
         if not self._keeper.busy.locked():
-            for query in self._spark.streams.active:
-                for progress in query.recentProgress:
-                    self._note(progress)
+            own = [query for query in self._spark.streams.active if query.name == f"viewkeeper {CHECKPOINT}"]
+            for progress in (progress for query in own for progress in query.recentProgress):
+                self._note(progress)
 
     def _note(self, progress: Any) -> None:
         durations = progress["durationMs"]
@@ -143,4 +152,4 @@ def _drained(durations: list[dict[str, int]], handled: list[Handled]) -> Drained
     steps = {name: sum(batch.steps.get(name, 0.0) for batch in handled) for name in names}
     own = {"spark: plan, log": whole - batches, "spark: read": batches - sum(batch.seconds for batch in handled)}
     folding = steps.pop("fold", 0.0)
-    return Drained(whole - folding, {**own, **steps}, len(durations))
+    return Drained(whole - folding, {**own, **steps}, len(durations), sum(batch.questions for batch in handled))

@@ -9,6 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from viewkeeper.bench.backlog import Shop, send_backlog
+from viewkeeper.bench.consistency import bench_consistency
+from viewkeeper.bench.groups import bench_groups
 from viewkeeper.bench.job_process import JobProcess
 from viewkeeper.bench.job_stream import Drained
 from viewkeeper.bench.latency import (
@@ -26,6 +28,8 @@ from viewkeeper.bench.postgres import bench_postgres
 from viewkeeper.bench.recompute import recompute_seconds
 from viewkeeper.bench.simulator import bench_simulator
 from viewkeeper.bench.telling import Teller
+from viewkeeper.bench.views import bench_views
+from viewkeeper.bench.views_cut import bench_cut
 from viewkeeper.bench.warehouse import bench_cuts
 from viewkeeper.bench.world import SqliteWorld, Write, make_world
 
@@ -59,17 +63,28 @@ class Bench:
         if "merge" in self.items:
             with self.teller.told(f"{rows:,} action lists through the merge process"):
                 figures |= bench_merge(rows)
+        if "views" in self.items:
+            figures |= bench_views(self.plan, rows, self.folder, self.bootstrap, self.teller)
+        if "groups" in self.items:
+            figures |= bench_groups(self.plan, rows, self.folder, self.bootstrap, self.teller)
         if "postgres" in self.items:
             folder = self.folder / f"postgres{rows}"
             figures |= bench_postgres(self.plan, rows, folder, self.bootstrap, self.teller)
         return figures
 
-    def cuts(self) -> Figures:
+    def at_no_size(self) -> Figures:
         """What does not depend on the table size."""
-        if "cuts" not in self.items:
-            return {}
-        with self.teller.told(f"{self.plan.cuts:,} cuts of a warehouse alone"):
-            return bench_cuts(self.folder / "cuts", self.plan.cuts)
+        plan, figures = self.plan, Figures()
+        if "cuts" in self.items:
+            with self.teller.told(f"{plan.cuts:,} cuts of a warehouse alone"):
+                figures |= bench_cuts(self.folder / "cuts", plan.cuts)
+        if "cut" in self.items:
+            with self.teller.told(f"{plan.commits} cuts of one view and of ten, on a warehouse alone"):
+                figures |= bench_cut(self.folder / "cut", plan.commits)
+        if "consistency" in self.items:
+            folder = self.folder / "consistency"
+            figures |= bench_consistency(folder, self.bootstrap, plan.payments, self.teller)
+        return figures
 
     # ---- one job
 

@@ -27,11 +27,12 @@ class Row:
     ok: bool | None = None
 
 
-def rows(small: Figures, large: Figures, cuts: Figures) -> list[Row]:
-    """Every line for which there are figures."""
-    sections = (_throughput, _hot, _recompute, _wide, _latency, _folds, _memory, _simulator, _merge, _postgres)
+def rows(small: Figures, large: Figures, neither: Figures) -> list[Row]:
+    """Every line for which there are figures: at both table sizes, and at neither."""
     both = _Both(small, large)
-    return [row for section in sections for row in section(both)] + list(_cuts(cuts))
+    sized = (_throughput, _hot, _recompute, _wide, _latency, _folds, _memory, _simulator, _merge, _views, _groups)
+    made = [row for section in (*sized, _postgres) for row in section(both)]
+    return made + [row for section in (_cuts, _cut, _consistency) for row in section(neither)]
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,33 @@ def _merge(both: _Both) -> Iterator[Row]:
             speed = both[f"merge_{name}"]
             yield speed.row(f"merge of 20 views, {name.upper()}, lists/s", "{:,.0f}", "≥ 50,000", speed.all(ge, 50_000))
         yield both["merge_pa_behind"].row("  the same, PA, one view behind by everything", "{:,.0f}")
+
+
+def _views(both: _Both) -> Iterator[Row]:
+    """Ten views over the same three relations."""
+    if "views_one_seconds" not in both:
+        return
+    ten, whole = (both.pair(lambda f, kind=kind: _against_one(f, kind, "seconds")) for kind in ("ten", "whole"))  # type: ignore[misc]
+    yield ten.row("ten views against one, whole job", "{:.2f}×", "≤ 3×", ten.all(le, 3), ratio=False)
+    yield whole.row("  ten that select nothing, against one", "{:.2f}×", ratio=False)
+    yield both["views_one_seconds"].row("  one view", "{:.2f} s")
+    yield both["views_ten_seconds"].row("  ten views", "{:.2f} s")
+    asked = both.pair(lambda f: _against_one(f, "ten", "questions"))
+    yield asked.row("  questions asked for ten, against one", "{:.2f}×", ratio=False)
+
+
+def _against_one(figures: Figures, kind: str, what: str) -> float:
+    return figures[f"views_{kind}_{what}"] / figures[f"views_one_{what}"]
+
+
+def _groups(both: _Both) -> Iterator[Row]:
+    """The first group's time, beside another against alone."""
+    if "groups_alone_seconds" not in both:
+        return
+    for kind, item in (("idle", "an idle group"), ("loaded", "a group with a tenth of the load")):
+        slower = both.pair(lambda f, kind=kind: f[f"groups_{kind}_seconds"] / f["groups_alone_seconds"])  # type: ignore[misc]
+        yield slower.row(f"beside {item}, against alone", "{:.2f}×", "≤ 1.1×", slower.all(le, 1.1), ratio=False)
+    yield both["groups_alone_seconds"].row("  alone", "{:.2f} s")
 
 
 def _recompute(both: _Both) -> Iterator[Row]:
@@ -217,10 +245,32 @@ def _postgres_latency(both: _Both) -> Iterator[Row]:
 
 def _cuts(cuts: Figures) -> Iterator[Row]:
     """Here the two columns are not table sizes: after ten cuts, and after many."""
-    for item in ("commit", "read") if cuts else ():
+    for item in ("commit", "read") if "cuts" in cuts else ():
         early, late, ratio = (cuts[f"{item}_{part}"] for part in ("early", "late", "ratio"))
         name = f"{item}: after 10 cuts, after {cuts['cuts']:,.0f}"
         yield Row(name, "≤ 1.5×", f"{early:.1f} ms", f"{late:.1f} ms", f"{ratio:.2f}×", ratio <= 1.5)
+
+
+def _cut(cut: Figures) -> Iterator[Row]:
+    """Here the two columns are a cut of one view, and of ten."""
+    for size, rows in (("small", "2"), ("large", "1,000")) if "cut_small_one" in cut else ():
+        one, ten = cut[f"cut_{size}_one"], cut[f"cut_{size}_ten"]
+        name = f"commit of a cut: 1 view, 10 views, {rows} rows each"
+        yield Row(name, "≤ 3×", f"{one:.1f} ms", f"{ten:.1f} ms", f"{ten / one:.2f}×", ten / one <= 3)
+
+
+def _consistency(test: Figures) -> Iterator[Row]:
+    """Here the two columns are what was looked at, and what was wrong there; then two speeds."""
+    if "consistency_cuts" not in test:
+        return
+    payments, cuts, updates, wrong = (
+        test[f"consistency_{what}"] for what in ("payments", "cuts", "updates", "violations")
+    )
+    name = f"{payments:,.0f} payments: cuts checked, violations"
+    yield Row(name, "0", f"{cuts:,.0f}", f"{wrong:,.0f}", ok=wrong == 0)
+    yield Row("  updates checked", "", f"{updates:,.0f}", "")
+    written, speed = (f"{test[f'consistency_{what}']:,.0f}" for what in ("written", "speed"))
+    yield Row("  payments/s written, and kept in cuts", "", written, speed)
 
 
 def render(made: list[Row], sizes: tuple[int, int]) -> Table:

@@ -24,9 +24,9 @@ DEADLINE = 15.0
 
 @dataclass(frozen=True)
 class Looked:
-    """A source and its topic at one moment; what cannot be reached says why instead."""
+    """A source, if it was asked, and its topic at one moment; what cannot be reached says why instead."""
 
-    last_change: str
+    last_change: str | None
     bounds: tuple[int, int] | str  # the topic's first offset, and the one after its last message
 
     def behind(self, offset: int | None) -> int | str:
@@ -39,15 +39,22 @@ class Looked:
 
 def look_at_sources(config: Config) -> dict[str, Looked]:
     """Looks at every source and every topic, side by side."""
-    looks: dict[str, Callable[[], Any]] = {}
-    for name, section in config.sources.items():
-        looks[f"source {name}"] = partial(_last_change, name, section)
-        looks[f"topic {section.topic}"] = partial(_bounds, config, section.topic)
-    found = side_by_side(looks)
+    sources = {f"source {name}": partial(_last_change, name, section) for name, section in config.sources.items()}
+    found = side_by_side({**sources, **_topics(config)})
     return {
         name: Looked(found[f"source {name}"], found[f"topic {section.topic}"])
         for name, section in config.sources.items()
     }
+
+
+def look_at_topics(config: Config) -> dict[str, Looked]:
+    """Looks at every topic, side by side, and at no source."""
+    found = side_by_side(_topics(config))
+    return {name: Looked(None, found[f"topic {section.topic}"]) for name, section in config.sources.items()}
+
+
+def _topics(config: Config) -> dict[str, Callable[[], Any]]:
+    return {f"topic {s.topic}": partial(_bounds, config, s.topic) for s in config.sources.values()}
 
 
 def side_by_side(looks: Mapping[str, Callable[[], Any]], seconds: float = DEADLINE) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """``viewkeeper watch``: the groups and their ViewUpdateTables as they move, until Ctrl-C.
 
-A frame reads the status files and the newest cuts only. Sources and topics are looked at now and then by a thread of
-its own, so that one that hangs holds nothing up.
+A frame reads the status files and the newest cuts only. The sources' topics are looked at now and then by a thread of
+its own, so that a broker that is away holds nothing up; the sources are not asked at all.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -18,18 +19,18 @@ from rich.live import Live
 from rich.text import Text
 
 from viewkeeper.commands import status_text as say
-from viewkeeper.commands.status_sources import UNKNOWN, Looked, look_at_sources
+from viewkeeper.commands.status_sources import UNKNOWN, Looked, look_at_topics
 from viewkeeper.commands.status_state import GroupState, Observer, SourceState, State
 from viewkeeper.commands.status_table import Drawing, drawn, legend
 from viewkeeper.config import Config, load_config
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.job.picture import ROWS
 
-SOURCES_EVERY = 5.0
-"""Seconds between two looks at sources and topics."""
+TOPICS_EVERY = 5.0
+"""Seconds between two looks at the sources' topics."""
 
 _FEW_ROWS = 4  # rows of a table that are worth more than the names of its columns
-_LONGEST = 3600.0  # seconds between two frames
+_STEP = 0.05  # seconds after which Ctrl-C is noticed
 _TROUBLES = 6  # lines of trouble
 _WAITS = 3  # lines of a group that tell what its views wait for
 
@@ -39,17 +40,17 @@ def run(args: argparse.Namespace) -> int:
     observer = Observer(config)
     console = say.console()
     if not console.is_terminal or console.is_dumb_terminal:
-        state = observer.look(look_at_sources(config))
+        state = observer.look(look_at_topics(config))
         console.print(*frame(state, console.width), sep="\n", soft_wrap=True)
         return 0
-    stop = _stop_on_signal()
-    sources = _Sources(config, stop)
+    told = _told_to_end()
+    topics = _Topics(config)
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            lines = _look(observer, sources.found, console.width, console.height)
+        while not told:
+            lines = _look(observer, topics.found, console.width, console.height)
             live.update(Group(*lines), refresh=True)
-            if stop.wait(min(args.every.total_seconds(), _LONGEST)):
-                return 0
+            _pause(args.every.total_seconds(), told)
+    return 0
 
 
 def frame(state: State, width: int, height: int | None = None) -> list[Text]:
@@ -110,7 +111,9 @@ def _waits(state: State, group: GroupState) -> Iterator[Text]:
 def _sources_line(sources: Mapping[str, SourceState]) -> Text:
     """How many messages of each source are in no cut yet."""
     parts = [f"{name} {_behind(source)}" for name, source in sources.items()]
-    return Text(f"messages behind: {', '.join(parts)}")
+    reasons = [str(s.messages_behind) for s in sources.values() if say.is_unknown(s.messages_behind)]
+    why = f" ({reasons[0].removeprefix(f'{UNKNOWN}: ')})" if reasons else ""
+    return Text(f"messages behind: {', '.join(parts)}{why}")
 
 
 def _behind(source: SourceState) -> str:
@@ -120,9 +123,9 @@ def _behind(source: SourceState) -> str:
     return UNKNOWN if say.is_unknown(behind) else f"{behind:,}"
 
 
-def _look(observer: Observer, sources: Mapping[str, Looked], width: int, height: int) -> Sequence[Text]:
+def _look(observer: Observer, topics: Mapping[str, Looked], width: int, height: int) -> Sequence[Text]:
     try:
-        return frame(observer.look(sources), width, height)
+        return frame(observer.look(topics), width, height)
     except ViewkeeperError as error:  # it may be only for a moment
         return [_fitting(Text(str(error), style=say.TROUBLE), width)]
 
@@ -133,28 +136,37 @@ def _fitting(line: Text, width: int) -> Text:
     return line
 
 
-class _Sources:
-    """What sources and topics said last; nothing before they did."""
+class _Topics:
+    """What the topics held when they were looked at last; nothing before they were."""
 
-    def __init__(self, config: Config, stop: threading.Event):
+    def __init__(self, config: Config):
         self.found: Mapping[str, Looked] = {}
         self._config = config
-        self._stop = stop
-        threading.Thread(target=self._look, name="sources", daemon=True).start()
+        threading.Thread(target=self._look, name="topics", daemon=True).start()
 
     def _look(self) -> None:
-        while not self._stop.is_set():
-            self.found = look_at_sources(self._config)
-            self._stop.wait(SOURCES_EVERY)
+        while True:
+            self.found = look_at_topics(self._config)
+            time.sleep(TOPICS_EVERY)
 
 
-def _stop_on_signal() -> threading.Event:
-    """Is set by Ctrl-C and SIGTERM, so that the terminal is restored whichever ends it."""
-    stop = threading.Event()
+def _told_to_end() -> list[int]:
+    """Gets Ctrl-C and SIGTERM, so that the terminal is restored whichever comes.
 
-    def handle(_: int, __: FrameType | None) -> None:
-        stop.set()
+    A list takes them, not an Event: a handler that sets one while this very thread is about to wait for it hangs.
+    """
+    told: list[int] = []
+
+    def handle(number: int, _: FrameType | None) -> None:
+        told.append(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handle)
-    return stop
+    return told
+
+
+def _pause(seconds: float, told: Sequence[int]) -> None:
+    """Waits, unless it is told to end."""
+    end = time.monotonic() + seconds
+    while not told and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _STEP))
