@@ -90,6 +90,15 @@ def test_a_refresh_that_is_tried_again_takes_the_others_along() -> None:
     assert group.merge.applied == 8
 
 
+def test_a_refresh_that_has_failed_is_not_forgotten_when_nothing_is_to_be_left_back() -> None:
+    """Found by a played history: it was neither hurried, because of its error, nor due, for lack of updates."""
+    group = Group(a=Keeping("refresh", every=timedelta(hours=1)))
+    group.updates(2)
+    group.planning.paces["a"].failed(SourceUnreachable.at("source s", "is away"), now=1.0)
+    assert group.round(now=1.1, flush=True) == {}, "it rests for a moment"
+    assert group.round(now=2.0, flush=True) == {"a": 2}
+
+
 def test_beside_complete_n_nobody_answers_across_its_steps() -> None:
     group = Group(n=Keeping("complete_n", {"complete_n": 4}), r=Keeping("refresh", every=SOON), s=Keeping("t_strobe"))
     group.updates(10)

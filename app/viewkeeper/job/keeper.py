@@ -186,7 +186,7 @@ class Keeper:
     def _is_due(self) -> bool:
         now, hurry = time.monotonic(), self._flushes()
         return any(
-            (owed := self.merge.owed(name)) and (pace.due(owed, now) or (hurry and pace.error is None))
+            (owed := self.merge.owed(name)) and (pace.due(owed, now) or (hurry and not pace.rests(now)))
             for name, pace in self.paces.items()
         )
 

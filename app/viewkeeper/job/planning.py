@@ -42,7 +42,7 @@ class Planning:
         refresh = every or any(self._refreshes(view) and self.paces[view].due(owed[view], now) for view in rows)
         tasks = []
         for view, pace in self.paces.items():
-            hurried = pace.error is None and (every or (refresh and self._refreshes(view)))
+            hurried = not pace.rests(now) and (every or (refresh and self._refreshes(view)))
             if owed[view] and (hurried or pace.due(owed[view], now)):
                 task = self._task(pending, view, rows[view], flush)
                 tasks += [task] if task is not None else []

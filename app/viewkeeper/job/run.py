@@ -102,6 +102,7 @@ class Groups:
             log.info("stopped while waiting; nothing is lost")
         except BaseException as error:  # the main thread raises it
             self._failures[group] = error
+            StatusFile.of(self.project.config.warehouse, group).failed(str(error))
             if isinstance(error, UserError) or not isinstance(error, ViewkeeperError):
                 self.stop.set()  # somebody must change something before any of them can be right
             elif len(self.project.groups) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -66,18 +67,24 @@ def spark_session(log_file: Path, stop: threading.Event) -> SparkSession:
 
 @contextmanager
 def _standard_error_to(file: Path) -> Iterator[None]:
-    """Sends standard error to a file meanwhile: the JVM started inside keeps it, and its warnings, off the terminal."""
+    """Sends standard error to a file meanwhile: the JVM started inside keeps it, and its warnings, off the terminal.
+
+    The log of this process stays where it was: other groups work while one starts the JVM.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
+    shown = [h for h in logging.getLogger().handlers if isinstance(h, logging.StreamHandler) and h.stream is sys.stderr]
     sys.stderr.flush()
-    terminal = os.dup(2)
-    with file.open("w") as target:
+    with open(os.dup(2), "w") as terminal, file.open("w") as target:
+        for handler in shown:
+            handler.setStream(terminal)
         os.dup2(target.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(terminal, 2)
-        os.close(terminal)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal.fileno(), 2)
+            for handler in shown:
+                handler.setStream(sys.stderr)
 
 
 def _submitted() -> bool:

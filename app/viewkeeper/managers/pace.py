@@ -24,9 +24,13 @@ class Pace:
     _pause: float = field(default=_FIRST_PAUSE, init=False)
     _again: float = field(default=0.0, init=False)
 
+    def rests(self, now: float) -> bool:
+        """Whether it has failed so lately that it must not even be hurried."""
+        return now < self._again
+
     def due(self, owed: int, now: float) -> bool:
         """Whether the manager is to work now, if it owes so many updates."""
-        if not owed or now < self._again:
+        if not owed or self.rests(now):
             return False
         every = self.keeping.every
         if every is None:
