@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from viewkeeper.bench.answers import Answers
-from viewkeeper.bench.backlog import Shop
+from viewkeeper.bench.backlog import Shop, prepare
+from viewkeeper.bench.groups import KINDS, order
 from viewkeeper.bench.job_server import Step
 from viewkeeper.bench.latency import Change, Heard, batch_of
 from viewkeeper.bench.postgres import OURS, THEIRS, latency_figures, split
 from viewkeeper.bench.postgres_world import end_of
 from viewkeeper.bench.table import rows
-from viewkeeper.bench.world import Written
+from viewkeeper.bench.world import Written, make_world
+from viewkeeper.capture.sqlite_triggers import install
+from viewkeeper.managers.sources import sqlite_log
 from viewkeeper.messages import Answer, Ask
 
 
@@ -48,6 +53,48 @@ def test_a_missed_bar_says_so_and_figures_that_were_not_taken_have_no_line() -> 
         ("commit", False),
         ("read", True),
     ]
+
+
+def test_ten_views_and_another_group_are_held_against_one_view_and_none() -> None:
+    figures = {"views_one_seconds": 2.0, "views_ten_seconds": 5.0, "views_whole_seconds": 9.0}
+    figures |= {"views_one_questions": 10.0, "views_ten_questions": 12.0}
+    figures |= {"groups_alone_seconds": 4.0, "groups_idle_seconds": 4.2, "groups_loaded_seconds": 4.8}
+    barred = [row for row in rows(figures, figures | {"views_ten_seconds": 6.5}, {}) if row.bar]
+    assert [(row.small, row.large, row.ok) for row in barred] == [
+        ("2.50×", "3.25×", False),
+        ("1.05×", "1.05×", True),
+        ("1.20×", "1.20×", False),
+    ]
+
+
+def test_one_violation_is_a_missed_bar_however_many_cuts_there_were() -> None:
+    test = {"consistency_payments": 1e6, "consistency_cuts": 300.0, "consistency_updates": 9e4}
+    test |= {"consistency_written": 2e4, "consistency_speed": 1e4, "consistency_violations": 1.0}
+    cut = {"cut_small_one": 10.0, "cut_small_ten": 30.0, "cut_large_one": 10.0, "cut_large_ten": 31.0}
+    assert [row.ok for row in rows({}, {}, test | cut) if row.bar] == [True, False, False]
+
+
+def test_over_three_rounds_every_kind_is_measured_at_every_place() -> None:
+    places = [order(n).index(kind) for kind in KINDS for n in range(1, 4)]
+    assert Counter(places) == {0: 3, 1: 3, 2: 3}
+    assert order(0) == KINDS
+
+
+def test_a_prepared_backlog_is_in_the_databases_before_it_is_sent(tmp_path: Path) -> None:
+    world = make_world(tmp_path / "world", "nowhere", 10)
+    for source, columns in (("shop", ["id", "customer_id", "product_id", "quantity"]), ("crm", ["id", "name", "city"])):
+        install(source, str(world.database(source)), {world.table(source): columns})
+    writes = [
+        ("shop", "DELETE FROM orders WHERE id = ?", (1,)),
+        ("crm", "UPDATE customers SET city = ? WHERE id = ?", ("x", 2)),
+        ("shop", "DELETE FROM orders WHERE id = ?", (2,)),
+    ]
+    prepared = prepare(world, writes)
+    assert prepared.order == ["shop", "crm", "shop"]
+    for source, count in (("shop", 2), ("crm", 1)):
+        with closing(world.connect(source)) as db:
+            assert prepared.positions[source] == str(sqlite_log.last_id(db))
+        assert len(prepared.messages[source]) == count
 
 
 def test_rows_that_were_not_asked_for_or_read_twice_do_not_count_as_rows_that_join() -> None:

@@ -74,7 +74,7 @@ def books() -> Books:
 
 
 class History:
-    """A warehouse that gets a cut for each step; ``published`` says what of which view each cut holds."""
+    """A warehouse of the four views, empty at cut 0."""
 
     def __init__(self, root: Path):
         self.warehouse = Warehouse(root)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import threading
+from contextlib import suppress
 from functools import partial
 
 from viewkeeper.capture.connect import Connect, Program, Supervised, reference
@@ -18,6 +18,7 @@ from viewkeeper.commands.names import require_source
 from viewkeeper.config import Config, load_config
 from viewkeeper.job.assembly import Project, assemble, make_capture
 from viewkeeper.job.patience import FIRST_START, Stopped, patiently
+from viewkeeper.job.stopping import stoppable
 from viewkeeper.local.jars import jar_folder, java
 from viewkeeper.warehouse.topics import ensure_topics
 
@@ -36,13 +37,8 @@ def run(args: argparse.Namespace) -> int:
         print_connectors(config, chosen)
         return 0
 
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    try:
-        _capture(config, chosen, stop)
-    except Stopped:
-        return 0
+    with suppress(Stopped):
+        stoppable(partial(_capture, config, chosen))
     return 0
 
 

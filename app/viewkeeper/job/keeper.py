@@ -131,7 +131,8 @@ class Keeper:
         if self.incomplete.late:
             return self.incomplete.late[0]
         held = [name for name in self.views if self.paces[name].keeping.every is not None and self.merge.owed(name)]
-        return f"{len(self.pending)} updates wait for the next refresh of {', '.join(held)}" if held else None
+        updates = "1 update waits" if len(self.pending) == 1 else f"{len(self.pending)} updates wait"
+        return f"{updates} for the next refresh of {', '.join(held)}" if held else None
 
     def behind(self, targets: Mapping[str, str]) -> list[str]:
         """The sources whose updates are not in a cut up to the target position."""
@@ -364,7 +365,7 @@ class Keeper:
 
     def _note_recent(self, prefix: int) -> None:
         """Remembers the last rows up to a number, for people to look at."""
-        for batch in self.pending.batches[-1:]:
+        for batch in [batch for batch in self.pending.batches if batch.numbers.start <= prefix][-1:]:
             first = max(batch.numbers.start, prefix - RECENT + 1)
             last = min(batch.last, prefix)
             transactions = batch.transactions(first, last)

@@ -7,13 +7,12 @@ then ends with its error when the others do.
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 from dataclasses import dataclass, field
-from types import FrameType
+from functools import partial
 from typing import Any
 
-from viewkeeper.config import load_config
+from viewkeeper.config import Config, load_config
 from viewkeeper.errors import UserError, ViewkeeperError
 from viewkeeper.job.assembly import Project, assemble
 from viewkeeper.job.group_job import GroupJob
@@ -21,6 +20,7 @@ from viewkeeper.job.moving import settle_groups
 from viewkeeper.job.opening import Opening
 from viewkeeper.job.patience import Stopped
 from viewkeeper.job.status import StatusFile
+from viewkeeper.job.stopping import stoppable
 from viewkeeper.warehouse.warehouse import Warehouse
 
 log = logging.getLogger("viewkeeper")
@@ -28,9 +28,12 @@ log = logging.getLogger("viewkeeper")
 
 def run_job(config_file: str, until_idle: bool = False) -> int:
     """Runs the job in this process; ends on SIGTERM or Ctrl-C after the batch in hand, or when idle if told to."""
-    stop = threading.Event()
-    _stop_on_signal(stop)
     config = load_config(config_file)
+    stoppable(partial(_run, config, until_idle))
+    return 0
+
+
+def _run(config: Config, until_idle: bool, stop: threading.Event) -> None:
     try:
         project = assemble(config, stop=stop)
         with Warehouse(config.warehouse, keep=config.keep).lock():
@@ -38,7 +41,6 @@ def run_job(config_file: str, until_idle: bool = False) -> int:
             Groups(project, until_idle, stop).run()
     except Stopped:
         log.info("stopped while waiting; nothing is lost")
-    return 0
 
 
 class _Session:
@@ -124,11 +126,3 @@ class Groups:
         known.sort(key=lambda error: isinstance(error, UserError))
         if known:
             raise type(known[-1])([problem for error in known for problem in error.problems])
-
-
-def _stop_on_signal(stop: threading.Event) -> None:
-    def handle(_: int, __: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handle)

@@ -1,0 +1,42 @@
+"""Ending a long-running command by SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_LOOK_EVERY = 0.05
+
+
+def stoppable(work: Callable[[threading.Event], T]) -> T:
+    """Runs the work in a thread of its own; the event that it is given is set by SIGTERM and Ctrl-C.
+
+    Not by the signals' handler itself: that interrupts the main thread anywhere, also while it waits for the very event,
+    holding the lock that setting it needs.
+    """
+    received: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: received.append(number))
+    stop = threading.Event()
+    results: list[T] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work(stop))
+        except BaseException as error:  # raised again by the main thread
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="work")
+    thread.start()
+    while thread.is_alive():
+        thread.join(_LOOK_EVERY)
+        if received:
+            stop.set()
+    if failures:
+        raise failures[0]
+    return results[0]
