@@ -15,8 +15,8 @@ _LOOK_EVERY = 0.05
 def stoppable(work: Callable[[threading.Event], T]) -> T:
     """Runs the work in a thread of its own; the event that it is given is set by SIGTERM and Ctrl-C.
 
-    Not by the signals' handler itself: that interrupts the main thread anywhere, also while it waits for the very event,
-    holding the lock that setting it needs.
+    Not by the signals' handler itself: that interrupts the main thread anywhere, also while it waits for the event and
+    holds the lock that setting it needs.
     """
     received: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
