@@ -208,6 +208,17 @@ def test_a_manager_that_failed_waits_longer_each_time_and_starts_afresh_once_it_
     assert pace.error is None and pace.failed(error, now=11.0) == 0.2
 
 
+def test_a_refresh_that_no_cut_holds_is_as_due_as_it_was() -> None:
+    pace = Pace(Keeping("refresh", every=timedelta(hours=1)), refreshed=0.0)
+    pace.succeeded(now=4000.0)
+    pace.lost()
+    assert pace.due(1, now=4001.0)
+    pace.succeeded(now=4001.0)
+    pace.published()
+    pace.lost()
+    assert not pace.due(1, now=4002.0)
+
+
 def test_a_group_promises_what_its_weakest_view_does() -> None:
     kinds = {name: Keeping(name) for name in ("sweep", "complete_n", "nested_sweep", "strobe", "convergent")}
     levels = [kinds[name].level for name in kinds]

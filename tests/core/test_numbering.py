@@ -235,7 +235,7 @@ def test_a_relation_that_was_emptied_concerns_every_view_over_it_at_its_rows_num
     rows = Arranged(told, np.array([0, 1, 1]), received(world, []))
     (view,) = views(world, v="SELECT o.id FROM shop.orders o")
     batch = number(rows, 0, [view])
-    assert batch.concerned.tolist() == [[False], [True]] and batch.emptied == {"v": 0}
+    assert batch.concerned.tolist() == [[False], [True]] and batch.emptied == {"v": (batch.last, 0)}
     assert batch.updates["views"].to_pylist() == [[], ["v"], ["v"]]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +22,20 @@ from viewkeeper.integrator.arrange import Arranged
 from viewkeeper.messages import ORDINAL, Received, Tables, Truncation, Update
 
 
+class Emptied(NamedTuple):
+    """A relation was emptied: by which update, and which occurrence of a view it is."""
+
+    number: int
+    occurrence: int
+
+
 @dataclass(frozen=True)
 class Batch:
     """Numbered updates: their changes as a queue, where each view's sweeps start, and the rows of ``updates``.
 
     Updates of one row share its number, so ``updates`` may name a number several times. ``concerned`` is REL: per
     number, per view in the order of ``views``, whether it concerns the view. ``emptied`` are views over a relation
-    that an update emptied without telling its rows, each with the occurrence that was emptied last. What such a view
+    that an update emptied without telling its rows, each with the last time that happened. What such a view
     was before that update can no longer be asked for; what it is after it can.
     """
 
@@ -36,7 +44,7 @@ class Batch:
     starts: Mapping[str, Mapping[int, pa.Table]]  # view → occurrence → ΔR_i
     updates: pa.Table  # _update, source, txn, topic, offset, views
     received: Sequence[Update] = ()
-    emptied: Mapping[str, int] = field(default_factory=dict)
+    emptied: Mapping[str, Emptied] = field(default_factory=dict)
     views: tuple[str, ...] = ()
     concerned: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), bool))
 
@@ -78,7 +86,7 @@ def number(arranged: Arranged, last_update: int, views: Sequence[View]) -> Batch
             "views": _named(concerned[arranged.rows], list(starts)),
         }
     )
-    latest = {view: max(occurrences)[1] for view, occurrences in emptied.items()}
+    latest = {view: Emptied(max(rows)[0] + numbers.start, max(rows)[1]) for view, rows in emptied.items()}
     swept = {view: tables for view, tables in starts.items() if view not in latest}
     return Batch(numbers, queue, swept, updates, ready.updates, latest, tuple(starts), concerned)
 

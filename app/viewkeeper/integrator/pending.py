@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from viewkeeper.algebra.bag import UPDATE
 from viewkeeper.algorithms.sweep import Queue
-from viewkeeper.integrator.integrator import Batch
-from viewkeeper.messages import Tables, Update, stacked
+from viewkeeper.integrator.integrator import Batch, Emptied
+from viewkeeper.messages import Tables, Update
 
 K = TypeVar("K")
 
@@ -46,10 +46,14 @@ class Pending:
     @property
     def changes(self) -> Tables:
         """What the updates changed, by relation."""
-        found: Tables = {}
+        found: dict[tuple[str, str], list[pa.Table]] = {}
         for batch in self.batches:
-            found = stacked(found, batch.queue.changes) if found else batch.queue.changes
-        return found
+            for name, table in batch.queue.changes.items():
+                found.setdefault(name, []).append(table)
+        return {
+            name: pa.concat_tables([table.select(tables[0].column_names) for table in tables])
+            for name, tables in found.items()
+        }
 
     def starts(self, view: str, after: int, until: int) -> dict[int, pa.Table]:
         """Where the view's sweeps start: by occurrence, ΔR of the updates after one number, up to another."""
@@ -59,10 +63,10 @@ class Pending:
                 found.setdefault(occurrence, []).append(table)
         return _between({o: pa.concat_tables(pieces) for o, pieces in found.items()}, range(after + 1, until + 1))
 
-    def emptied(self, view: str, after: int) -> int | None:
-        """The occurrence of the view whose relation was emptied last, if one was by an update after a number."""
+    def emptied(self, view: str, after: int) -> Emptied | None:
+        """The last time that a relation of the view was emptied, if one was by an update after a number."""
         found = [batch.emptied[view] for batch in self._past(after) if view in batch.emptied]
-        return found[-1] if found else None
+        return found[-1] if found and found[-1].number > after else None
 
     def updates(self, after: int) -> tuple[list[Update], np.ndarray]:
         """The updates after a number, and the number of each."""
@@ -103,6 +107,7 @@ def _part(batch: Batch, numbers: range) -> Batch:
         queue=Queue(_between(batch.queue.changes, numbers)),
         starts={view: _between(tables, numbers) for view, tables in batch.starts.items()},
         updates=batch.updates.filter(pa.array(inside)),
+        emptied={view: each for view, each in batch.emptied.items() if each.number in numbers},
         received=[update for update, keep in zip(batch.received, inside.tolist(), strict=True) if keep],
         concerned=batch.concerned[numbers.start - batch.numbers.start : numbers.stop - batch.numbers.start],
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from viewkeeper.errors import KafkaError, SourceUnreachable, WarehouseUnreachable
+from viewkeeper.errors import KafkaError, SourceUnreachable, WarehouseError, WarehouseUnreachable
 from viewkeeper.job.assembly import Project, oldest_position
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.opening import no_capture
@@ -119,14 +119,20 @@ class GroupJob:
         return sum(max(0, high - inlets[topic].offset) for topic, (_, high) in ends.items())
 
     def _idle(self) -> bool:
-        return self.targets is not None and not self.keeper.behind(self.targets)
+        """Whether all is reached that is to be; False while a batch is being handled: nobody can tell then."""
+        if self.targets is None or not self.keeper.busy.acquire(blocking=False):
+            return False
+        try:
+            return not self.keeper.behind(self.targets)
+        finally:
+            self.keeper.busy.release()
 
     def _between(self) -> None:
         """Called every moment by the waiting main thread, batch or no batch."""
         self._complain_if_nothing_arrives()
         if self.keeper.release():
             self.status.write(self.keeper)
-            self._stop_if_idle()
+        self._stop_if_idle()
         if self.keeper.busy.acquire(blocking=False):
             try:
                 self.keeper.fold_if_due()
@@ -162,7 +168,7 @@ class GroupJob:
         for name, capture in self.project.captures.items():
             try:
                 capture.prune(oldest_position(self.project.config.warehouse, name))
-            except SourceUnreachable as error:
+            except (SourceUnreachable, WarehouseError) as error:
                 log.info("%s: its change log is pruned later", error)
 
     def _look_at_sources(self) -> None:
@@ -170,7 +176,7 @@ class GroupJob:
         if time.monotonic() - self._looked < LOOK_EVERY:
             return
         self._looked = time.monotonic()
-        identities = SourceIdentities.of(self.project.config.warehouse)
+        identities = SourceIdentities.of(self.project.config.warehouse, self.project.group)
         try:
             identities.require(self.keeper.sources)
             for name, source in self.keeper.sources.items():

@@ -92,11 +92,15 @@ class Keeper:
     _attempted: WarehouseTransaction | None = None  # did not get through: the warehouse may hold part of it
 
     def __post_init__(self) -> None:
-        age = time.time() - self.cut.committed_at.timestamp()
-        self.paces = {name: Pace(self.managers.keeping[name], time.monotonic() - age) for name in self.views}
+        self.paces = {name: Pace(self.managers.keeping[name], self._cut_made) for name in self.views}
         published = self.managers.stored
         self.managers.stored = lambda view: chain(published(view), self.merge.change(view))
         self._begin()
+
+    @property
+    def _cut_made(self) -> float:
+        """When the newest cut was made, by the clock of paces."""
+        return time.monotonic() - (time.time() - self.cut.committed_at.timestamp())
 
     @property
     def warehouse(self) -> Warehouse:
@@ -185,11 +189,11 @@ class Keeper:
             self.busy.release()
 
     def _is_due(self) -> bool:
-        now, hurry = time.monotonic(), self._flushes()
-        return any(
-            (owed := self.merge.owed(name)) and (pace.due(owed, now) or (hurry and not pace.rests(now)))
-            for name, pace in self.paces.items()
-        )
+        return self._attempted is not None or self._planning.any_due(self.pending, self._flushes(), time.monotonic())
+
+    @property
+    def _planning(self) -> Planning:
+        return Planning(self.managers, self.merge, self.paces)
 
     def _flushes(self) -> bool:
         """Whether everything that is to be reached has arrived: then nothing is kept back."""
@@ -265,7 +269,7 @@ class Keeper:
                 arranged = arrange(self.arrived, self.sources)
                 batch = number(arranged, self.merge.last, list(self.views.values()))
             pending = self.pending.and_then(batch)
-            tasks = Planning(self.managers, self.merge, self.paces).tasks(pending, flush, time.monotonic())
+            tasks = self._planning.tasks(pending, flush, time.monotonic())
             wanted = set(asked).union(*(self.managers.asks(task) for task in tasks))
             with self.times.step("freeze"):
                 frozen.freeze(wanted | self._late_sources(pending))
@@ -394,6 +398,8 @@ class Keeper:
         """The transaction that was attempted is in a cut."""
         self.cut, self._attempted, self._set_aside = cut, None, False
         self.pending, self.unsettled = self._after
+        for pace in self.paces.values():
+            pace.published()
 
     def _recovered(self) -> WarehouseTransaction | None:
         """After a commit that failed: the cut stands all the same, or all managers begin again after the last one."""
@@ -405,6 +411,8 @@ class Keeper:
             self.publishing.unsent = True
             return transaction
         self._attempted = None
+        for pace in self.paces.values():
+            pace.lost()
         self.merge = Merge(self.views, self.cut.last_update)
         for batch in self.pending.batches:
             self.merge.relevant(batch.numbers, batch.views, batch.concerned)
@@ -422,16 +430,17 @@ class Keeper:
     def standstill(self, positions: Mapping[str, str]) -> Iterator[tuple[Frozen, Queue]]:
         """The sources frozen where the newest cut stands, and what answers are to be compensated for.
 
-        Updates that the snapshots may contain are brought into a cut first. ``positions`` replaces where sources
-        stand whose snapshots are to be taken from there. What failed before may be tried again.
+        Updates that the snapshots may contain are brought into a cut first. Snapshots of sources that ``positions``
+        names are taken from there, if they have not come further. What failed before may be tried again.
         """
-        if self._attempted is not None and self._recovered() is None:
-            self.rewind()
-        with Freezing(self.sources, lambda: {**self.queue.positions(), **positions}, hold=True) as frozen:
+        if self._attempted is not None:
+            self._recovered()
+        with Freezing(self.sources, lambda: _furthest(self.queue.positions(), positions), hold=True) as frozen:
             try:
                 self._bring_up(frozen)
             except BaseException:
-                self.rewind()  # what was drained is in no cut: it must be received again
+                if self._attempted is None:
+                    self.rewind()  # what was drained is in no cut: it must be received again
                 raise
             yield frozen.at, Queue(self.unsettled.changes).and_older(unnumbered(self.arrived))
 
@@ -461,3 +470,8 @@ class Keeper:
             self.error = None if error is None else str(error)
 
         return patiently(work, stop=self.stop, waiting=note)
+
+
+def _furthest(positions: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
+    """The positions, and of sources that both name the one that is further; these count by plain numbers."""
+    return {**positions, **{name: str(max(int(positions[name]), int(other))) for name, other in others.items()}}

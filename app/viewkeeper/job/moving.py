@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from viewkeeper.errors import Problem, UsageError
+from viewkeeper.errors import Problem, SourceError, SourceUnreachable, UsageError
 from viewkeeper.job.assembly import Project
+from viewkeeper.job.source_identity import SourceIdentities
 from viewkeeper.warehouse.cuts import Cut, WarehouseTransaction
 from viewkeeper.warehouse.groups import groups
 from viewkeeper.warehouse.reader import WarehouseReader
@@ -24,6 +25,7 @@ def settle_groups(project: Project, reload: Collection[str] = ()) -> None:
     problems = list(_moved(project, newest, reload))
     if problems:
         raise UsageError(problems)
+    _refuse_other_histories(project, newest, reload)
     for group, cut in newest.items():
         staying = [view for view in cut.versions if view in project.groups.get(group, ())]
         if len(staying) < len(cut.versions):
@@ -45,6 +47,34 @@ def _moved(project: Project, newest: dict[str, Cut], reload: Collection[str]) ->
         what = f"moves from group {group} to group {project.group_of(view)}, where updates have other numbers"
         remedy = f"load it there with 'viewkeeper init {config.file} --reload {names}'"
         yield Problem(config.place("views", view), what, remedy)
+
+
+def _refuse_other_histories(project: Project, newest: Mapping[str, Cut], reload: Collection[str]) -> None:
+    """A group that starts afresh takes a source as it is now; another that uses it must be able to go on with that.
+
+    Raises UsageError where the source is not what the other group's newest cut was made from.
+    """
+    config = project.config
+    afresh = {
+        source
+        for group, views in project.groups.items()
+        if group not in newest or set(views) <= {*reload, *(set(views) - newest[group].versions.keys())}
+        for view in views
+        for source in project.views[view].sources
+    }
+    for group, cut in newest.items():
+        going_on = [view for view in project.groups.get(group, ()) if view in cut.versions and view not in reload]
+        shared = afresh & {source for view in going_on for source in project.views[view].sources}
+        for name in sorted(shared & cut.positions.keys()):
+            try:
+                SourceIdentities.of(config.warehouse, group).require({name: project.sources[name]})
+                project.sources[name].require(cut.positions[name])
+            except SourceUnreachable:
+                raise
+            except SourceError as error:
+                names = " ".join(dict.fromkeys([*reload, *going_on]))
+                remedy = f"load all of these together: 'viewkeeper init {config.file} --reload {names}'"
+                raise UsageError(Problem(p.place, f"group {group}: {p.what}", remedy) for p in error.problems) from None
 
 
 def _is_in(cut: Cut | None, view: str) -> bool:

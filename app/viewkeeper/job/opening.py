@@ -14,7 +14,15 @@ from typing import NamedTuple
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue
 from viewkeeper.config_sources import SqliteConfig
-from viewkeeper.errors import Problem, SourceError, SourceUnreachable, TopicLost, UsageError
+from viewkeeper.errors import (
+    Problem,
+    SourceError,
+    SourceUnreachable,
+    TopicLost,
+    UsageError,
+    WarehouseError,
+    WarehouseUnreachable,
+)
 from viewkeeper.job.assembly import Project
 from viewkeeper.job.freezing import Frozen, frozen
 from viewkeeper.job.inlets import inlets
@@ -91,11 +99,11 @@ class Opening:
     @property
     def _identities(self) -> TopicIdentities:
         config = self.project.config
-        return TopicIdentities.of(config.warehouse, config.kafka.client())
+        return TopicIdentities.of(config.warehouse, config.kafka.client(), self.project.group)
 
     @property
     def _source_identities(self) -> SourceIdentities:
-        return SourceIdentities.of(self.project.config.warehouse)
+        return SourceIdentities.of(self.project.config.warehouse, self.project.group)
 
     def _ensure_topics(self) -> None:
         config = self.project.config
@@ -173,12 +181,12 @@ class Opening:
         """Every view from one freeze of all sources: cut 0, or a fresh start after everything was lost."""
         number = 0 if cut is None else cut.last_update
 
-        def attempt() -> WarehouseTransaction:
+        def attempt() -> Cut:
             with self._fresh_start(list(self.project.sources), cut) as start:
                 self._write(list(self.project.views.values()), number, start.at, start.point.queue)
                 return self._loaded(number, start.point.positions, start.point.offsets)
 
-        cut = self.warehouse.commit(patiently(attempt, seconds=FIRST_START, stop=self.stop))
+        cut = patiently(attempt, seconds=FIRST_START, stop=self.stop)
         self._know(list(self.project.sources))
         return cut
 
@@ -192,8 +200,9 @@ class Opening:
         began = {name: self.project.captures[name].begun(_relations(missing, name)) for name in used}
         catch_up(keeper, self.project, {name: str(position) for name, position in began.items()})
         new = [name for name in self.project.sources if name not in used]
+        self._refuse_joining(used, new)
 
-        def attempt() -> WarehouseTransaction:
+        def attempt() -> Cut:
             lately = self._lately(keeper, used, missing)
             # Sources that no other view uses are taken as they are now.
             with keeper.standstill(lately) as (at, queue), self._fresh_start(new) as start:
@@ -204,11 +213,24 @@ class Opening:
                 offsets = {name: still.offsets[name] for name in used} | start.point.offsets
                 return self._loaded(still.last_update, positions, offsets)
 
-        cut = self.warehouse.commit(patiently(attempt, seconds=FIRST_START, stop=self.stop))
+        cut = patiently(attempt, seconds=FIRST_START, stop=self.stop)
         self._know(new)
         for name, reason in marked.items():
             self.warehouse.mark_inexact(name, reason)
         return cut
+
+    def _refuse_joining(self, used: Collection[str], new: Collection[str]) -> None:
+        """A transaction over old and new sources may be in the views in part already: they must be loaded together."""
+        config = self.project.config
+        for spanned in config.global_txn:
+            joins = sorted(set(spanned) & set(new))
+            if joins and set(spanned) & set(used):
+                names = " ".join(self.project.views)
+                raise UsageError.at(
+                    config.place("global_txn"),
+                    f"source {joins[0]} joins group {self.project.group}, where transactions may span it and others",
+                    f"load the group's views together: 'viewkeeper init {config.file} --reload {names}'",
+                )
 
     def _lately(self, keeper: Keeper, used: Collection[str], missing: list[View]) -> dict[str, str]:
         """Where sources stand that keep a change log, in which the capture of a relation began after the newest cut.
@@ -247,9 +269,15 @@ class Opening:
             marked[view.name] = reasons[shared[0]]
         return marked
 
-    def _loaded(self, number: int, positions: Mapping[str, str], offsets: Mapping[str, int]) -> WarehouseTransaction:
-        """The transaction that makes what was written count."""
-        return WarehouseTransaction(number, dict(positions), dict(offsets), self._level, views=self.project.views)
+    def _loaded(self, number: int, positions: Mapping[str, str], offsets: Mapping[str, int]) -> Cut:
+        """The cut that makes what was written count; until then the sources must remember where they were frozen."""
+        transaction = WarehouseTransaction(
+            number, dict(positions), dict(offsets), self._level, views=self.project.views
+        )
+        try:
+            return self.warehouse.commit(transaction)
+        except WarehouseUnreachable as error:
+            raise WarehouseError(error.problems) from error  # it may be through: only a new start can tell
 
     def _write(self, views: list[View], number: int, at: Frozen, queue: Queue = NOTHING) -> None:
         load(views, at.sources, at.snapshots, number, self.warehouse, self.tallies, queue)

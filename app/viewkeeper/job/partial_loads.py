@@ -3,6 +3,9 @@
 Snapshots of several sources are not taken at one moment, so they may include one part of such a transaction and not
 another. The load then stands before the parts that are there, and before everything that their sources did after them;
 its answers are compensated for all of it. Afterwards the transaction is received and numbered like any other.
+
+Topics tell which parts there are, and they may have lost their beginnings. A part counts as missing only if its message
+would be among those that were read.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ from viewkeeper.integrator.integrator import unnumbered
 from viewkeeper.job.assembly import Project
 from viewkeeper.job.freezing import Frozen
 from viewkeeper.job.inlets import inlet_at
-from viewkeeper.messages import Reached, Received
+from viewkeeper.managers.sources.sqlite import SqliteSource
+from viewkeeper.messages import FURTHEST, Reached, Received, Update
 from viewkeeper.queue import consumer
-from viewkeeper.queue.update_queue import UpdateQueue
+from viewkeeper.queue.update_queue import Inlet, UpdateQueue
 
 LOOK_BACK = 10_000
 """Messages of a topic that are looked at where the configuration does not say that transactions span its source."""
@@ -45,20 +49,27 @@ def whole_transactions(
 
     ``positions`` and ``offsets`` are where a load of everything that the snapshots include would stand.
     """
-    told = {name: reached for name, text in positions.items() if not at.sources[name].late and (reached := int(text))}
+    sources = {name: source for name, source in at.sources.items() if isinstance(source, SqliteSource)}
+    told = {name: reached for name in sources if (reached := int(positions[name]))}
     if len(told) < 2:
         return LoadPoint(dict(positions), dict(offsets), Queue())
-    received = _included(project, at, told)
+    received = _included(project, sources, told)
     waiting = arrange(received, told).waiting
-    stands = {name: Reached.parse(text) for name, text in positions.items()}
-    first = dict(offsets)
+    stands, first = dict(positions), dict(offsets)
     for update in reversed(waiting.updates):
-        stands[update.source] = replace(stands[update.source], last=update.position - 1)
+        stands[update.source] = str(_before(update, received, project, sources[update.source]))
         first[update.source] = update.first_offset
-    return LoadPoint({n: str(reached) for n, reached in stands.items()}, first, Queue(unnumbered(waiting)))
+    return LoadPoint(stands, first, Queue(unnumbered(waiting)))
 
 
-def _included(project: Project, at: Frozen, told: Mapping[str, int]) -> Received:
+def _before(update: Update, received: Received, project: Project, source: SqliteSource) -> int:
+    """Where a source stands before an update: a position has a number for each row, so it is none of the update's."""
+    earlier = [u.position for u in received.updates if u.source == update.source and u.position < update.position]
+    captured = [since for since in project.captures[update.source].since().values() if since < update.position]
+    return max([*earlier, *captured, source.forgotten()])
+
+
+def _included(project: Project, sources: Mapping[str, SqliteSource], told: Mapping[str, int]) -> Received:
     """The updates in the topics that the snapshots include, as far as they may be parts of one transaction."""
     client = project.config.kafka.client()
     topics = {name: project.config.sources[name].topic for name in told}
@@ -68,9 +79,10 @@ def _included(project: Project, at: Frozen, told: Mapping[str, int]) -> Received
     for name, topic in topics.items():
         low, high = bounds[topic]
         inlets.append(inlet_at(project, name, Reached(0), low if name in declared else max(low, high - LOOK_BACK)))
+    begins = [inlet.offset for inlet in inlets]
     queue = UpdateQueue(inlets, quarantine=True)
     ends = {topic: high for topic, (_, high) in bounds.items()}
-    wanted = {name: min(told[name], int(at.sources[name].last_change())) for name in declared}
+    wanted = {name: _last_told(sources[name], told[name]) for name in declared}
     received, silent = Received([], {}, []), time.monotonic()
     while behind := _behind(queue, wanted, ends):
         messages = consumer.read(client, behind, seconds=0.5)
@@ -81,7 +93,32 @@ def _included(project: Project, at: Frozen, told: Mapping[str, int]) -> Received
         if behind and time.monotonic() - silent > PATIENCE:
             topic = next(iter(behind))
             raise SourceUnreachable.at(f"topic {topic}", "does not tell what its source has done", "start its capture")
-    return taken(received, [i for i, u in enumerate(received.updates) if u.position <= told[u.source]])
+    included = taken(received, [i for i, u in enumerate(received.updates) if u.position <= told[u.source]])
+    since = {inlet.source: _known_since(received, inlet, low) for inlet, low in zip(inlets, begins, strict=True)}
+    margin = int(project.config.global_txn_patience.total_seconds() * 1000)
+    return replace(included, updates=[_decided(update, since, margin) for update in included.updates])
+
+
+def _last_told(source: SqliteSource, position: int) -> int:
+    """The position of the last message that a topic must have for the source to be known up to a position."""
+    last = int(source.last_change())
+    return min(position, last) if last > source.forgotten() else 0
+
+
+def _known_since(received: Received, inlet: Inlet, begin: int) -> int:
+    """From which time on, in milliseconds, all of a topic's messages were read: those before may be gone."""
+    if begin == 0:
+        return 0
+    return min((update.timestamp for update in received.updates if update.source == inlet.source), default=FURTHEST)
+
+
+def _decided(update: Update, since: Mapping[str, int], margin: int) -> Update:
+    """The update; not as a part of a transaction that may have begun before what was read of its sources' topics."""
+    if update.part_of is None:
+        return update
+    begins = [since[source] for source in update.part_of.sources if source in since]
+    is_known = all(begin == 0 or update.timestamp >= begin + margin for begin in begins)
+    return update if is_known else update._replace(part_of=None)
 
 
 def _behind(queue: UpdateQueue, wanted: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:

@@ -34,22 +34,38 @@ class Planning:
 
     def tasks(self, pending: Pending, flush: bool, now: float) -> list[Task]:
         """What is to be done of these updates now; ``flush`` keeps nothing back."""
+        return [self._task(pending, view, until) for view, until in self._reach(pending, flush, now).items()]
+
+    def any_due(self, pending: Pending, flush: bool, now: float) -> bool:
+        """Whether there is anything to do."""
+        return bool(self._reach(pending, flush, now))
+
+    def _reach(self, pending: Pending, flush: bool, now: float) -> dict[str, int]:
+        """The views whose managers are to work, and up to which update each of them answers."""
         if not pending.batches:
-            return []
+            return {}
         rows = {view: self._rows(pending, view) for view in self.paces}
         owed = {view: int((numbers > self.merge.answered(view)).sum()) for view, numbers in rows.items()}
-        every = flush or len(pending) > MOST
-        refresh = every or any(self._refreshes(view) and self.paces[view].due(owed[view], now) for view in rows)
-        tasks = []
+        everybody = flush or len(pending) > MOST
+        together = any(self._draws_others(view) and self.paces[view].due(owed[view], now) for view in rows)
+        found: dict[str, int] = {}
         for view, pace in self.paces.items():
-            hurried = not pace.rests(now) and (every or (refresh and self._refreshes(view)))
+            hurried = not pace.rests(now) and (everybody or (together and self._refreshes(view)))
             if owed[view] and (hurried or pace.due(owed[view], now)):
-                task = self._task(pending, view, rows[view], flush)
-                tasks += [task] if task is not None else []
-        return tasks
+                until = self._until(pending, view, rows[view], everybody)
+                found |= {view: until} if until > self.merge.answered(view) else {}
+        return found
+
+    def _draws_others(self, view: str) -> bool:
+        """Whether the view's list may reach across the end of a refresh: then all refreshes must be made with it."""
+        is_tried_again = self.paces[view].error is not None and self._level(view) < Level.COMPLETE
+        return self._refreshes(view) or is_tried_again
 
     def _refreshes(self, view: str) -> bool:
         return self.managers.keeping[view].every is not None
+
+    def _level(self, view: str) -> Level:
+        return self.managers.keeping[view].level
 
     def _rows(self, pending: Pending, view: str) -> np.ndarray:
         """The numbers of the updates that concern a view, of those in no cut."""
@@ -57,23 +73,32 @@ class Planning:
         found = [np.flatnonzero(b.concerned[:, b.views.index(view)]) + b.numbers.start for b in new]
         return np.concatenate([self.merge.rows(view), *found])
 
-    def _task(self, pending: Pending, view: str, rows: np.ndarray, flush: bool) -> Task | None:
-        """What a manager answers for, if anything; a list of several updates ends at one that concerns the view."""
+    def _until(self, pending: Pending, view: str, rows: np.ndarray, everybody: bool) -> int:
+        """The update up to which a manager answers now; a list of several updates ends at one that concerns the view.
+
+        A relation that was emptied can be seen no more as it was before, so nobody answers for less than that.
+        """
         after, last = self.merge.answered(view), pending.batches[-1].last
-        anew = pending.emptied(view, after)
-        until = last
-        if anew is not None or self.managers.keeping[view].level < Level.COMPLETE:
-            bound = last if flush else last - last % self._step
-            until = bound
-            if anew is not None or self.managers.keeping[view].complete_n is None:
-                until = int(rows[rows <= bound].max(initial=after))
-        if until <= after:
-            return None
+        emptied = pending.emptied(view, after)
+        complete = self._level(view) >= Level.COMPLETE
+        if complete and emptied is None:
+            return last
+        bound = last if everybody or complete else last - last % self._step
+        if emptied is not None and emptied.number > bound:
+            return after
+        if emptied is None and self.managers.keeping[view].complete_n is not None:
+            return bound
+        return int(rows[rows <= bound].max(initial=after))
+
+    def _task(self, pending: Pending, view: str, until: int) -> Task:
+        after = self.merge.answered(view)
+        emptied = pending.emptied(view, after)
+        anew = None if emptied is None else emptied.occurrence
         task = Task(view, after, until, pending.starts(view, after, until), anew)
         if self.managers.builds(task) and self.merge.forgets(view):
             # What it builds on was too large to be kept for reading it again.
             self.merge.restart(view)
-            return self._task(pending, view, rows, flush)
+            return self._task(pending, view, until)
         return task
 
     @property

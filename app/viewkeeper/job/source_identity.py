@@ -9,6 +9,7 @@ from pathlib import Path
 
 import orjson
 
+from viewkeeper.config_groups import ALL
 from viewkeeper.managers.sources import Source
 from viewkeeper.warehouse.layout import write_atomically
 
@@ -22,8 +23,9 @@ class SourceIdentities:
     file: Path
 
     @classmethod
-    def of(cls, warehouse: Path) -> SourceIdentities:
-        return cls(warehouse / "sources.json")
+    def of(cls, warehouse: Path, group: str = ALL) -> SourceIdentities:
+        """Those that a group's cuts were made from: each group has a history of its own."""
+        return cls(warehouse / ("sources.json" if group == ALL else f"sources-{group}.json"))
 
     def remember(self, sources: Mapping[str, Source]) -> None:
         """From now on these are the right ones."""

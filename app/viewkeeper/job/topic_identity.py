@@ -12,6 +12,7 @@ import orjson
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from viewkeeper.config_groups import ALL
 from viewkeeper.errors import KafkaError, TopicLost
 from viewkeeper.warehouse.layout import write_atomically
 
@@ -26,8 +27,9 @@ class TopicIdentities:
     client: Mapping[str, Any]
 
     @classmethod
-    def of(cls, warehouse: Path, client: Mapping[str, Any]) -> TopicIdentities:
-        return cls(warehouse / "topics.json", client)
+    def of(cls, warehouse: Path, client: Mapping[str, Any], group: str = ALL) -> TopicIdentities:
+        """Those that a group's cuts were made from: each group has a history of its own."""
+        return cls(warehouse / ("topics.json" if group == ALL else f"topics-{group}.json"), client)
 
     def remember(self, topics: Sequence[str]) -> None:
         """From now on these topics are the right ones."""

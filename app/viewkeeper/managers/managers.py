@@ -107,8 +107,10 @@ class Managers:
         if len(small) < 2 and not large:
             return {task.view: self._outcome(task, work, asker, shared.ask) for task in small}
         running = {task.view: self._pool.submit(self._outcome, task, work, asker, shared.ask) for task in small}
-        outcomes = self._swept_in_spark(large, work) if large else {}
-        wait(running.values())  # all of them, even if one fails: nobody may still ask when the snapshots are released
+        try:
+            outcomes = self._swept_in_spark(large, work) if large else {}
+        finally:
+            wait(running.values())  # all of them, even if one fails: nobody may ask once snapshots are released
         return outcomes | {view: done.result() for view, done in running.items()}
 
     @cached_property

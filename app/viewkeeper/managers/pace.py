@@ -23,6 +23,10 @@ class Pace:
     error: ViewkeeperError | None = None  # what it failed with, until it succeeds
     _pause: float = field(default=_FIRST_PAUSE, init=False)
     _again: float = field(default=0.0, init=False)
+    _published: float = field(default=0.0, init=False)  # the last refresh that is in a cut
+
+    def __post_init__(self) -> None:
+        self._published = self.refreshed
 
     def rests(self, now: float) -> bool:
         """Whether it has failed so lately that it must not even be hurried."""
@@ -41,6 +45,14 @@ class Pace:
 
     def succeeded(self, now: float) -> None:
         self.error, self._pause, self._again, self.refreshed = None, _FIRST_PAUSE, 0.0, now
+
+    def published(self) -> None:
+        """What it did so far is in a cut."""
+        self._published = self.refreshed
+
+    def lost(self) -> None:
+        """What it did since the last cut is lost, and as due as it was."""
+        self.refreshed = self._published
 
     def failed(self, error: ViewkeeperError, now: float) -> float:
         """Notes a failure; gives the seconds until the manager tries again."""

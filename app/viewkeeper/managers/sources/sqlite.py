@@ -67,6 +67,7 @@ class _Session:
     installed: int | None = None  # which log it saw last
     tables: dict[str, Table] | None = None
     tails: Tails = field(default_factory=Tails)
+    snapshots: int = 0  # that its tails were read under
 
 
 class SqliteSource:
@@ -80,6 +81,7 @@ class SqliteSource:
         self.path = path
         self._forgiven: frozenset[str] = frozenset()
         self._local = threading.local()
+        self._snapshots = 0  # begun or ended so far
 
     def __getstate__(self) -> dict[str, str]:
         return {"name": self.name, "path": self.path}
@@ -167,6 +169,12 @@ class SqliteSource:
     def mark(self) -> str:
         return self.last_change()
 
+    def forgotten(self) -> int:
+        """The position up to which the log tells nothing any more."""
+        db = self._session().db
+        with log.reporting(self.place), log.reading(db):
+            return log.read_state(db, self.place).pruned
+
     def ask(self, ask: Ask, snapshot: SqliteSnapshot) -> Answer:
         """Answers in one read transaction; raises ``SnapshotLost`` when the log no longer reaches back."""
         session = self._session()
@@ -200,13 +208,14 @@ class SqliteSource:
             db = log.connect(self.path, self.place)
             db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             session = self._local.session = _Session(db, os.getpid())
+        if session.snapshots != self._snapshots:
+            session.snapshots = self._snapshots
+            session.tails.forget()
         return session
 
     def _forget_tails(self) -> None:
-        """A snapshot begins or ends, so the tails of earlier ones are not asked for again, or just in passing."""
-        session: _Session | None = getattr(self._local, "session", None)
-        if session is not None:
-            session.tails.forget()
+        """A snapshot begins or ends, so the tails of earlier ones are not asked for again, in any thread."""
+        self._snapshots += 1
 
     def _watched(self, session: _Session) -> log.LogState:
         """The log's state; when the schema changed, first a look whether the log can still be trusted."""
