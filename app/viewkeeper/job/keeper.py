@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -28,10 +28,12 @@ from viewkeeper.algorithms.sweep import Queue
 from viewkeeper.errors import SourceError, SourceUnreachable, ViewkeeperError
 from viewkeeper.integrator.arrange import Arranged, arrange
 from viewkeeper.integrator.integrator import number, unnumbered
-from viewkeeper.integrator.pending import Pending, Taken
+from viewkeeper.integrator.pending import Pending
 from viewkeeper.job.freezing import Freezing, Frozen
+from viewkeeper.job.last_rows import TableRow, last_rows
 from viewkeeper.job.patience import FIRST_START, Stopped, patiently
 from viewkeeper.job.planning import MOST, Planning
+from viewkeeper.job.positions import furthest, positions
 from viewkeeper.job.publishing import Publishing, StepTimes
 from viewkeeper.job.whole_transactions import Incomplete
 from viewkeeper.managers.keeping import weakest
@@ -50,20 +52,9 @@ from viewkeeper.warehouse.warehouse import Warehouse
 
 T = TypeVar("T")
 
-RECENT = 4
-"""Rows of a cut that are remembered for people to look at."""
-
 NOTHING = Received([], {}, [])
 
 log = logging.getLogger("viewkeeper")
-
-
-class Row(NamedTuple):
-    """A row of the ViewUpdateTable that is in a cut: its update, transactions, and per view gray or black."""
-
-    number: int
-    transactions: Sequence[str]
-    colors: Mapping[str, str]
 
 
 @dataclass
@@ -111,7 +102,7 @@ class Keeper:
         self.arrived = NOTHING
         self.pending = Pending()
         self.numbering: Pending | None = None  # with the batch that is being handled
-        self.recent: list[Row] = []
+        self.recent: list[TableRow] = []
         self.merge = Merge(self.views, self.cut.last_update)
         self.unsettled = Unsettled()
         self._contains: dict[str, SnapshotPosition] = {}
@@ -355,10 +346,10 @@ class Keeper:
         ready = self.merge.take(prefix)
         unsettled = self.unsettled.plus(taken.received, taken.changes).settled(self._contains, self._late_names)
         self._after = (rest, unsettled)
-        self._note_recent(prefix)
+        self.recent = last_rows(self.pending, prefix) or self.recent
         return WarehouseTransaction(
             last_update=prefix,
-            positions=self._positions(taken, rest),
+            positions=positions(self.cut, self.queue, taken.received, [*rest.received, *self.arrived.updates]),
             offsets=self._offsets(rest, unsettled),
             level=str(min(weakest(self.managers.keeping), ready.level)),
             updates=taken.table if len(taken.received) else update_table([]),
@@ -366,29 +357,6 @@ class Keeper:
             views=self.views,
             asked=self._asked,
         )
-
-    def _note_recent(self, prefix: int) -> None:
-        """Remembers the last rows up to a number, for people to look at."""
-        for batch in [batch for batch in self.pending.batches if batch.numbers.start <= prefix][-1:]:
-            first = max(batch.numbers.start, prefix - RECENT + 1)
-            last = min(batch.last, prefix)
-            transactions = batch.transactions(first, last)
-            self.recent = [
-                Row(n, transactions[n], {
-                    view: "g" if batch.concerned[n - batch.numbers.start, place] else "b"
-                    for place, view in enumerate(batch.views)
-                })
-                for n in range(first, last + 1)
-            ]  # fmt: skip
-
-    def _positions(self, taken: Taken, rest: Pending) -> dict[str, str]:
-        """Where each source stands at the cut: past all its updates, or past those that the cut holds."""
-        waiting = {update.source for update in (*rest.received, *self.arrived.updates)}
-        reached = {source: Reached.parse(self.cut.positions[source]) for source in waiting}
-        for update in taken.received:
-            if update.source in waiting:
-                reached[update.source] = replace(reached[update.source], last=update.position)
-        return {**self.queue.positions(), **{source: str(each) for source, each in reached.items()}}
 
     def _offsets(self, rest: Pending, unsettled: Unsettled) -> dict[str, int]:
         """Per source the offset of the first message that a restart needs."""
@@ -427,15 +395,15 @@ class Keeper:
     # ---- standing still, folding, ending
 
     @contextmanager
-    def standstill(self, positions: Mapping[str, str]) -> Iterator[tuple[Frozen, Queue]]:
+    def standstill(self, lately: Mapping[str, str]) -> Iterator[tuple[Frozen, Queue]]:
         """The sources frozen where the newest cut stands, and what answers are to be compensated for.
 
-        Updates that the snapshots may contain are brought into a cut first. Snapshots of sources that ``positions``
+        Updates that the snapshots may contain are brought into a cut first. Snapshots of sources that ``lately``
         names are taken from there, if they have not come further. What failed before may be tried again.
         """
         if self._attempted is not None:
             self._recovered()
-        with Freezing(self.sources, lambda: _furthest(self.queue.positions(), positions), hold=True) as frozen:
+        with Freezing(self.sources, lambda: furthest(self.queue.positions(), lately), hold=True) as frozen:
             try:
                 self._bring_up(frozen)
             except BaseException:
@@ -470,8 +438,3 @@ class Keeper:
             self.error = None if error is None else str(error)
 
         return patiently(work, stop=self.stop, waiting=note)
-
-
-def _furthest(positions: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
-    """The positions, and of sources that both name the one that is further; these count by plain numbers."""
-    return {**positions, **{name: str(max(int(positions[name]), int(other))) for name, other in others.items()}}

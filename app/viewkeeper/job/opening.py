@@ -6,10 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue
@@ -17,23 +15,19 @@ from viewkeeper.config_sources import SqliteConfig
 from viewkeeper.errors import (
     Problem,
     SourceError,
-    SourceUnreachable,
-    TopicLost,
     UsageError,
     WarehouseError,
     WarehouseUnreachable,
 )
 from viewkeeper.job.assembly import Project
-from viewkeeper.job.freezing import Frozen, frozen
+from viewkeeper.job.freezing import Frozen
+from viewkeeper.job.fresh_start import FreshStarts
 from viewkeeper.job.inlets import inlets
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.loading import NOTHING, load
-from viewkeeper.job.partial_loads import LoadPoint, whole_transactions
 from viewkeeper.job.patience import FIRST_START, Stopped, patiently
 from viewkeeper.job.publishing import Publishing
 from viewkeeper.job.quarantine import Quarantine
-from viewkeeper.job.source_identity import SourceIdentities
-from viewkeeper.job.topic_identity import TopicIdentities
 from viewkeeper.job.whole_transactions import Incomplete
 from viewkeeper.managers.keeping import CONVERGENT, weakest
 from viewkeeper.managers.manager import Tallies
@@ -50,13 +44,6 @@ from viewkeeper.warehouse.warehouse import Warehouse
 log = logging.getLogger("viewkeeper")
 
 _INSTALLING = threading.Lock()
-
-
-class Start(NamedTuple):
-    """Sources frozen for a load, and the point where it stands."""
-
-    at: Frozen
-    point: LoadPoint
 
 
 @dataclass
@@ -93,17 +80,12 @@ class Opening:
         return keeper
 
     @property
+    def _fresh(self) -> FreshStarts:
+        return FreshStarts(self.project)
+
+    @property
     def _level(self) -> str:
         return str(weakest(self.project.keeping))
-
-    @property
-    def _identities(self) -> TopicIdentities:
-        config = self.project.config
-        return TopicIdentities.of(config.warehouse, config.kafka.client(), self.project.group)
-
-    @property
-    def _source_identities(self) -> SourceIdentities:
-        return SourceIdentities.of(self.project.config.warehouse, self.project.group)
 
     def _ensure_topics(self) -> None:
         config = self.project.config
@@ -147,7 +129,7 @@ class Opening:
     def _check_sources(self, cut: Cut, known: Mapping[str, View]) -> None:
         """Raises what to do where a change since the cut, of a relation that known views use, may be in no log."""
         names = sorted({source for view in known.values() for source in view.sources})
-        self._source_identities.require({name: self.project.sources[name] for name in names})
+        self._fresh.source_identities.require({name: self.project.sources[name] for name in names})
         for name in names:
             self.project.sources[name].require(cut.positions[name])
         lately = {
@@ -182,12 +164,12 @@ class Opening:
         number = 0 if cut is None else cut.last_update
 
         def attempt() -> Cut:
-            with self._fresh_start(list(self.project.sources), cut) as start:
+            with self._fresh.start(list(self.project.sources), cut) as start:
                 self._write(list(self.project.views.values()), number, start.at, start.point.queue)
                 return self._loaded(number, start.point.positions, start.point.offsets)
 
         cut = patiently(attempt, seconds=FIRST_START, stop=self.stop)
-        self._know(list(self.project.sources))
+        self._fresh.know(list(self.project.sources))
         return cut
 
     def _load_missing(self, cut: Cut, known: Mapping[str, View], missing: list[View]) -> Cut:
@@ -205,7 +187,7 @@ class Opening:
         def attempt() -> Cut:
             lately = self._lately(keeper, used, missing)
             # Sources that no other view uses are taken as they are now.
-            with keeper.standstill(lately) as (at, queue), self._fresh_start(new) as start:
+            with keeper.standstill(lately) as (at, queue), self._fresh.start(new) as start:
                 queue = queue.and_older(start.point.queue.changes)
                 self._write(missing, keeper.cut.last_update, at.and_also(start.at), queue)
                 still = keeper.cut
@@ -214,7 +196,7 @@ class Opening:
                 return self._loaded(still.last_update, positions, offsets)
 
         cut = patiently(attempt, seconds=FIRST_START, stop=self.stop)
-        self._know(new)
+        self._fresh.know(new)
         for name, reason in marked.items():
             self.warehouse.mark_inexact(name, reason)
         return cut
@@ -283,47 +265,6 @@ class Opening:
         load(views, at.sources, at.snapshots, number, self.warehouse, self.tallies, queue)
         at.confirm()
 
-    @contextmanager
-    def _fresh_start(self, names: Collection[str], cut: Cut | None = None) -> Iterator[Start]:
-        """Sources frozen as they are now, where no update straddles, and offsets that no later update lies before."""
-        config = self.project.config
-        sources = {name: self.project.sources[name] for name in names}
-        topics = {name: config.sources[name].topic for name in names}
-        bounds = consumer.bounds(config.kafka.client(), list(topics.values()))
-        shown = {name: self.project.captures[name].pass_topic() for name in names}
-        with frozen(sources, None, hold=True) as at:
-            offsets = {}
-            for name, snapshot in at.snapshots.items():
-                low, high = bounds[topics[name]]
-                told_all = low == high or shown[name] or sources[name].shows_all(snapshot)
-                offsets[name] = high if told_all else self._offset_before(name, low, high, cut)
-            # Behind a barrier, no crash of a source takes back what its snapshot shows.
-            at.barriers(at.snapshots)
-            positions = {name: sources[name].position(snapshot) for name, snapshot in at.snapshots.items()}
-            yield Start(at, whole_transactions(self.project, at, positions, offsets))
-
-    def _offset_before(self, name: str, low: int, high: int, cut: Cut | None) -> int:
-        """From where on to read a topic that has told of updates which its source does not show yet.
-
-        The newest cut knows, if topic and source are the ones that it was made from.
-        """
-        topic = self.project.config.sources[name].topic
-        try:
-            self._identities.require([topic])
-            self._source_identities.require({name: self.project.sources[name]})
-            known = -1 if cut is None else cut.offsets.get(name, -1)
-        except (TopicLost, SourceError):
-            known = -1
-        if low <= known <= high:
-            return known
-        what = f"a transaction may be in topic {topic} that cannot be seen yet, because an older one runs"
-        raise SourceUnreachable.at(f"source {name}", what, "end it, or wait")
-
-    def _know(self, names: Collection[str]) -> None:
-        """These sources, as they are now, and their topics are the ones that the newest cut was made from."""
-        self._identities.remember([self.project.config.sources[name].topic for name in names])
-        self._source_identities.remember({name: self.project.sources[name] for name in names})
-
     def _keeper(self, cut: Cut, views: Mapping[str, View]) -> Keeper:
         config = self.project.config
         sources = {name: s for name, s in self.project.sources.items() if name in cut.positions}
@@ -380,7 +321,7 @@ class Opening:
         config = self.project.config
         needed = {config.sources[name].topic: offset for name, offset in keeper.queue.offsets().items()}
         consumer.require(config.kafka.client(), needed)
-        self._identities.require(list(needed))
+        self._fresh.topic_identities.require(list(needed))
         keeper.publishing.topics.catch_up(self.warehouse)
 
 
