@@ -149,10 +149,10 @@ class GroupJob:
             return
         now, offsets = time.monotonic(), {i.topic: i.offset for i in self.keeper.queue.inlets.values()}
         since, last = self._progress
-        if offsets != last or self.keeper.busy.locked() or self.keeper.waiting is not None:
+        if offsets != last or self.keeper.busy.locked() or self.keeper.trouble is not None:
             self._progress = (now, offsets)
         elif now - since > FIRST_START:
-            behind = self.keeper.behind(self.targets)
+            behind = self.keeper.undelivered(self.targets)
             topics = {self.project.config.sources[name].topic: name for name in behind}
             unread = consumer.read(self.project.config.kafka.client(), {t: offsets[t] for t in topics}, seconds=1.0)
             if len(unread):  # they are there: it is only us who are slow

@@ -118,20 +118,27 @@ class Keeper:
         return str(weakest(self.managers.keeping))
 
     @property
+    def trouble(self) -> str | None:
+        """What keeps the views back that ought not to, in words."""
+        errors = [self.error, *(pace.error for pace in self.paces.values()), *self.incomplete.late]
+        return next((str(error) for error in errors if error is not None), None)
+
+    @property
     def waiting(self) -> str | None:
         """What keeps the views back at the moment, in words."""
-        errors = [str(pace.error) for pace in self.paces.values() if pace.error is not None]
-        if self.error is not None or errors:
-            return self.error or errors[0]
-        if self.incomplete.late:
-            return self.incomplete.late[0]
+        if self.trouble is not None:
+            return self.trouble
         held = [name for name in self.views if self.paces[name].keeping.every is not None and self.merge.owed(name)]
         updates = "1 update waits" if len(self.pending) == 1 else f"{len(self.pending)} updates wait"
         return f"{updates} for the next refresh of {', '.join(held)}" if held else None
 
     def behind(self, targets: Mapping[str, str]) -> list[str]:
         """The sources whose updates are not in a cut up to the target position."""
-        return list(self._undelivered(targets, self._handled()))
+        return self._short_of(targets, self._handled())
+
+    def undelivered(self, targets: Mapping[str, str]) -> list[str]:
+        """The sources whose topics have not told of everything up to the target position."""
+        return self._short_of(targets, self.queue.passed())
 
     def _handled(self) -> dict[str, str]:
         """How far each source has come into cuts, what was set aside or got no number included."""
@@ -140,8 +147,8 @@ class Keeper:
             passed[source] = str(Reached.parse(self.cut.positions[source]).last)
         return passed
 
-    def _undelivered(self, targets: Mapping[str, str], reached: Mapping[str, str]) -> Iterator[str]:
-        return (name for name, target in targets.items() if not self.sources[name].reached(reached[name], target))
+    def _short_of(self, targets: Mapping[str, str], reached: Mapping[str, str]) -> list[str]:
+        return [name for name, target in targets.items() if not self.sources[name].reached(reached[name], target)]
 
     def _waiting_sources(self) -> set[str]:
         """The sources with updates that are in no cut."""
@@ -190,7 +197,7 @@ class Keeper:
         """Whether everything that is to be reached has arrived: then nothing is kept back."""
         if self.targets is None or not len(self.pending) + len(self.arrived.updates):
             return False
-        return not any(self._undelivered(self.targets, self.queue.passed()))
+        return not self.undelivered(self.targets)
 
     def rewind(self) -> None:
         """Goes back to the newest cut: what came after it is received again."""

@@ -338,7 +338,7 @@ def catch_up(keeper: Keeper, project: Project, targets: Mapping[str, str]) -> No
         if keeper.stop.is_set():
             raise Stopped
         if time.monotonic() > deadline:
-            raise no_capture(project, behind[0])
+            raise no_capture(project, (keeper.undelivered(targets) or behind)[0])
         topics = {i.topic: i.offset for i in keeper.queue.inlets.values()}
         messages = consumer.read(client, topics, seconds=0.5)
         if len(messages):

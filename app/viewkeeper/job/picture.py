@@ -55,12 +55,6 @@ class Picture:
             "more": pending - len(shown),
         }
 
-    @property
-    def trouble(self) -> bool:
-        """Whether the group waits for something that ought not to be so."""
-        errors = any(pace.error is not None for pace in self.keeper.paces.values())
-        return errors or self.keeper.error is not None or bool(self.keeper.incomplete.late)
-
     def _pending(self) -> Pending:
         return self.keeper.numbering or self.keeper.pending
 

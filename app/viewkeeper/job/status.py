@@ -45,7 +45,7 @@ class StatusFile:
                 "started": self.started,
                 "heartbeat": datetime.now(UTC),
                 "waiting": keeper.waiting,
-                "trouble": picture.trouble,
+                "trouble": keeper.trouble is not None,
                 "error": None,
                 "level": keeper.level,
                 "views": picture.views(),
