@@ -38,7 +38,7 @@ from .many_views_worlds import (
 )
 from .painting_worlds import Printed
 
-HISTORIES = scaled(25, 300)
+HISTORIES = scaled(12, 100)
 
 MIXED = (*COMPLETE, *STRONG)
 QUICK: tuple[Kind, ...] = (("sweep_sequential", {}), ("sweep_sites", {}))
@@ -96,7 +96,7 @@ def test_managers_of_all_kinds_make_a_strongly_consistent_warehouse(scenario: Sc
 
 def test_batched_transactions_leave_a_strongly_consistent_warehouse() -> None:
     """Section 4.3: a BWT may advance the warehouse by more than one state, whoever the managers are."""
-    for seed in range(scaled(15, 300)):
+    for seed in range(scaled(10, 100)):
         world, _ = random_world(MIXED, Scenario.GLOBAL, seed, batch=3)
         judgement = judged_together(world, Truth(world.group))
         assert judgement.reaches(Level.STRONG), f"replay: random_world(MIXED, Scenario.GLOBAL, {seed}, batch=3)"

@@ -214,7 +214,7 @@ def play(keeping: Keeping, seed: int) -> Play:
 
 @pytest.mark.parametrize("keeping", JUDGED, ids=named)
 def test_oracle_each_algorithm_shows_rows_whole_and_reaches_its_level(keeping: Keeping) -> None:
-    for seed in range(scaled(15, 200)):
+    for seed in range(scaled(6, 40)):
         played = play(keeping, seed)
         reached = played.level()
         about = f"play({keeping}, {seed}): {reached}: {played.order} {played.states}"

@@ -235,7 +235,7 @@ def test_a_view_that_cannot_be_understood_is_where_the_warehouse_has_it(place: P
 
 
 def test_agree_the_sources_that_a_statement_names_are_those_that_its_view_uses() -> None:
-    for seed in range(scaled(40, 500)):
+    for seed in range(scaled(20, 100)):
         rng = random.Random(seed)
         world = worlds.random_world(rng, 0)
         sql = Statements(rng, world.catalog).statement()
