@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from viewkeeper.algebra.bag import UPDATE
 from viewkeeper.algorithms.sweep import Queue
+from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import SourceUnreachable
-from viewkeeper.integrator.integrator import Batch
+from viewkeeper.integrator.integrator import Batch, Emptied
 from viewkeeper.integrator.pending import Pending
+from viewkeeper.job import planning
 from viewkeeper.job.planning import Planning
 from viewkeeper.managers.keeping import Keeping
 from viewkeeper.managers.managers import Managers
@@ -34,11 +38,13 @@ class Group:
         self.planning = Planning(managers, self.merge, paces)
         self.pending = Pending()
 
-    def updates(self, count: int) -> None:
+    def updates(self, count: int, emptied: Mapping[str, Emptied] | None = None) -> None:
         numbers = range(self.merge.last + 1, self.merge.last + 1 + count)
         concerned = np.ones((count, len(self.views)), bool)
         table = pa.table({UPDATE: np.array(numbers)})
-        self.pending = self.pending.and_then(Batch(numbers, Queue(), {}, table, [], {}, tuple(self.views), concerned))
+        self.pending = self.pending.and_then(
+            Batch(numbers, Queue(), {}, table, [], emptied or {}, tuple(self.views), concerned)
+        )
 
     def round(self, now: float, flush: bool = False) -> dict[str, int]:
         """What each manager that worked has answered for; and a cut, if one can be made."""
@@ -49,7 +55,7 @@ class Group:
         for task in tasks:
             kept = self.planning.managers.keeping[task.view]
             n = kept.complete_n
-            ends = None if kept.every is None and n is None else [task.until] if n is None else list(
+            ends = None if kept.level is Level.COMPLETE else [task.until] if n is None else list(
                 range(task.after + n - task.after % n, task.until + 1, n)
             )  # fmt: skip
             self.merge.actions(ActionList(task.view, task.after, task.until, [], ends, kept.level))
@@ -110,6 +116,33 @@ def test_beside_complete_n_nobody_answers_across_its_steps() -> None:
     assert group.round(now=30.0) == {"n": 12, "r": 12, "s": 12}
     assert group.round(now=30.0, flush=True) == {"n": 13, "r": 13, "s": 13}
     assert group.merge.applied == 13
+
+
+def test_nobody_answers_for_less_than_an_update_that_emptied_a_relation() -> None:
+    """Found by review: as of update 4, a relation that update 5 has emptied cannot be seen any more."""
+    group = Group(n=Keeping("complete_n", {"complete_n": 4}), s=Keeping())
+    group.updates(5, emptied={"n": Emptied(5, 0), "s": Emptied(5, 0)})
+    assert group.round(now=0.0) == {"s": 5} and group.merge.applied == 0
+    group.updates(3)
+    assert group.round(now=0.0) == {"n": 8, "s": 8} and group.merge.applied == 8
+
+
+def test_steps_that_hardly_ever_meet_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "MOST", 20)
+    group = Group(a=Keeping("complete_n", {"complete_n": 97}), b=Keeping("complete_n", {"complete_n": 101}))
+    group.updates(21)
+    group.round(now=0.0)
+    assert group.merge.applied == 21
+
+
+def test_a_strong_manager_that_is_tried_again_takes_refreshes_along() -> None:
+    """Its list reaches across the last refresh, so a cut would have to wait for the next one."""
+    group = Group(s=Keeping("t_strobe"), r=Keeping("refresh", every=SOON))
+    group.updates(3)
+    group.planning.paces["s"].failed(SourceUnreachable.at("source s", "is away"), now=10.0)
+    assert group.round(now=10.0) == {"r": 3} and group.merge.applied == 0
+    group.updates(2)
+    assert group.round(now=11.0) == {"s": 5, "r": 5} and group.merge.applied == 5
 
 
 def test_different_steps_meet_at_their_common_multiple() -> None:
