@@ -7,15 +7,19 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.scale import scaled
 from viewkeeper.consistency.levels import Level
+from viewkeeper.errors import WarehouseUnreachable
 from viewkeeper.integrator import arrange as arranging
 from viewkeeper.job import keeper as keeping_module
 from viewkeeper.job.keeper import Keeper
+from viewkeeper.job.patience import patiently
 from viewkeeper.managers.pace import Pace
 from viewkeeper.merge.merge import Merge
+from viewkeeper.queue.consumer import MESSAGES
 from viewkeeper.queue.unsettled import Unsettled
 
 from . import worlds
@@ -106,6 +110,37 @@ def test_histories_are_not_all_easy() -> None:
     plays = [played(seed) for seed in range(10)]
     assert sum(len(set(p.warehouse.numbers)) < len(p.warehouse.numbers) for p in plays) > 1, "numbers that are shared"
     assert sum(len(p.warehouse.cuts) for p in plays) > 40
+
+
+@pytest.mark.parametrize("is_through", [False, True])
+def test_a_commit_that_fails_at_a_standstill_is_not_forgotten(is_through: bool) -> None:
+    """Found by review: what it had written stayed, and was written again under the same cut."""
+    for seed in range(6):
+        play = Play(seed, troubles=0.0)
+        for _ in range(30):
+            play.act()
+        keeper, commit, failures = play.keeper(), play.warehouse.commit, [WarehouseUnreachable.at("warehouse", "full")]
+
+        def failing(transaction: Any, commit: Any = commit, failures: Any = failures) -> Any:
+            cut = commit(transaction) if is_through or not failures else None
+            if failures:
+                raise failures.pop()
+            return cut
+
+        play.warehouse.commit = failing  # type: ignore[method-assign]
+        rows = [
+            {"topic": name, "offset": i, "value": value, "timestamp": i}
+            for name, source in play.sources.items()
+            for i, value in enumerate(source.topic)
+        ]
+        keeper._take(keeper.queue.receive(pa.Table.from_pylist(rows, MESSAGES)))
+        patiently(lambda keeper=keeper: _stands_still(keeper), seconds=30)
+        settle(play, keeper)
+
+
+def _stands_still(keeper: Keeper) -> None:
+    with keeper.standstill({}):
+        assert not keeper.pending.batches
 
 
 MISTAKES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
