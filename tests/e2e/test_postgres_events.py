@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import eventually
 from tests.e2e.pg_shop import MOMENTS, VIEWS, VOID, at_moment, before_and_after, beside
 from tests.e2e.pg_world import World, when
+from viewkeeper.managers.readers import workers
 from viewkeeper.messages import Ask
 
 pytestmark = pytest.mark.e2e
@@ -206,7 +207,7 @@ def test_a_question_that_takes_too_long_is_waited_for_and_told(world: World, cap
 
         thread = threading.Thread(target=release)
         thread.start()
-        world.keeper.maintain(messages)
+        world.maintain(messages)
         thread.join()
     assert "source shop: " in told[0] and "timeout" in told[0]
     assert world.keeper.waiting is None
@@ -228,14 +229,14 @@ def test_no_more_connections_are_used_than_allowed(world: World) -> None:
         before_and_after(world)
         with when(source, "ask", look), when(source, "confirm", look, after=True):
             world.batch()
-    assert set(used) == {2}
+    assert min(used) >= 2 and max(used) <= allowed
     world.check()
     snapshot = source.freeze(None)
     worker = pickle.loads(pickle.dumps(source))
     ask = Ask("shop", "orders", ("id",), ("customer_id",), pa.table({"customer_id": [1, 2]}))
     try:
-        with ThreadPoolExecutor(source.readers) as workers:
-            asked = [workers.submit(worker.ask, ask, snapshot) for _ in range(100)]
+        with ThreadPoolExecutor(workers([source], 100)) as pool:  # as many as Spark would start
+            asked = [pool.submit(worker.ask, ask, snapshot) for _ in range(100)]
             eventually(lambda: look() or all(each.done() for each in asked), 60)
             assert len({each.result().rows.num_rows for each in asked}) == 1
     finally:

@@ -19,6 +19,7 @@ from viewkeeper.algorithms.registry import SWEEP
 from viewkeeper.algorithms.sweep import Queue
 from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import SourceUnreachable
+from viewkeeper.managers import readers
 from viewkeeper.managers.contents import Stored
 from viewkeeper.managers.keeping import REFRESH, Keeping
 from viewkeeper.managers.manager import Asker, Tallies, ViewManager
@@ -28,9 +29,6 @@ from viewkeeper.managers.spark_stage import LARGE, Pieces, Stage
 from viewkeeper.managers.stepwise import RUN, StepwiseManager
 from viewkeeper.merge.action_list import ActionList, consolidated
 from viewkeeper.messages import Answer, Ask, Update
-
-AT_ONCE = 3
-"""Managers that work at the same time in this process."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +102,9 @@ class Managers:
         shared = SharedAnswers(self._shapes, asker)
         large = [task for task in tasks if self._is_large(tasks, task)]
         small = [task for task in tasks if task not in large]
-        if len(small) < 2 and not large:
-            return {task.view: self._outcome(task, work, asker, shared.ask) for task in small}
+        if not self._threads or (len(small) < 2 and not large):
+            outcomes = self._swept_in_spark(large, work) if large else {}
+            return outcomes | {task.view: self._outcome(task, work, asker, shared.ask) for task in small}
         running = {task.view: self._pool.submit(self._outcome, task, work, asker, shared.ask) for task in small}
         try:
             outcomes = self._swept_in_spark(large, work) if large else {}
@@ -118,9 +117,12 @@ class Managers:
         return shapes(self.views.values())
 
     @cached_property
+    def _threads(self) -> int:
+        return readers.threads(self.sources.values())
+
+    @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        limits = [source.readers for source in self.sources.values() if source.readers is not None]
-        return ThreadPoolExecutor(min([AT_ONCE, *limits]), thread_name_prefix="manager")
+        return ThreadPoolExecutor(self._threads, thread_name_prefix="manager")
 
     def _is_large(self, tasks: Sequence[Task], task: Task) -> bool:
         """Whether Spark is worth starting for it: for all that is swept, or not at all."""

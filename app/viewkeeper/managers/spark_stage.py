@@ -23,6 +23,7 @@ from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue
 from viewkeeper.errors import SourceUnreachable, ViewkeeperError
 from viewkeeper.managers.manager import Asker, Tallies, Tally, ViewManager, add_tallies
+from viewkeeper.managers.readers import workers
 from viewkeeper.managers.shared_answers import SharedAnswers, shapes
 from viewkeeper.managers.sources import Source
 from viewkeeper.warehouse.streams import storage
@@ -99,8 +100,7 @@ class SparkStage:
         Any other error of a worker comes out as itself.
         """
         # Made where they run: no shuffle. A source may limit how many workers ask it at the same time.
-        readers = [source.readers for source in self.sources.values() if source.readers is not None]
-        numbers = self.spark.range(0, len(work.tasks), 1, min([len(work.tasks), *readers]))
+        numbers = self.spark.range(0, len(work.tasks), 1, workers(self.sources.values(), len(work.tasks)))
         done = numbers.mapInArrow(work, "view string, path string, tallies string, failure binary").toArrow()
         paths: dict[str, list[str]] = {}
         failures: dict[str, SourceUnreachable] = {}
