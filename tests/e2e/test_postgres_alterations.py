@@ -42,7 +42,7 @@ def test_oracle_a_used_table_that_is_altered_stops_the_job_until_that_is_undone(
             SourceError, match=rf"source shop: {found}.*; undo that, or run `viewkeeper init --reload`"
         ) as job,
     ):
-        world.keeper.maintain(messages)
+        world.maintain(messages)
     assert job.value.exit_code == 3
     for look in (world.job._look_at_sources, world.open):
         with pytest.raises(ViewkeeperError, match=r"orders.*(renamed|no column|altered|changed|IDENTITY|security)"):
