@@ -66,6 +66,7 @@ class PlayedSource:
 
     world: World
     asked: int = 0
+    readers: int | None = None
 
     def ask(self, ask: Ask, snapshot: Snapshot) -> Answer:
         self.asked += 1
