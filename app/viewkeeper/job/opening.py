@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from viewkeeper.algebra.view import View
@@ -15,6 +15,8 @@ from viewkeeper.config_sources import SqliteConfig
 from viewkeeper.errors import (
     Problem,
     SourceError,
+    SourceUnreachable,
+    TopicLost,
     UsageError,
     WarehouseError,
     WarehouseUnreachable,
@@ -175,14 +177,14 @@ class Opening:
     def _load_missing(self, cut: Cut, known: Mapping[str, View], missing: list[View]) -> Cut:
         """Views added to a warehouse: loaded at its newest cut, the others undisturbed."""
         marked = self._marked(known, missing)
-        keeper = self._keeper(cut, known)
+        used = patiently(lambda: self._staying(cut, known), seconds=FIRST_START, stop=self.stop)
+        new = [name for name in self.project.sources if name not in used]
+        self._refuse_joining(used, new)
+        keeper = self._keeper(replace(cut, positions={name: cut.positions[name] for name in used}), known)
         self._check_topics(keeper)
-        used = {source for view in known.values() for source in view.sources}
         # A relation captured only lately has no past: the other views must first come up to where its capture began.
         began = {name: self.project.captures[name].begun(_relations(missing, name)) for name in used}
         catch_up(keeper, self.project, {name: str(position) for name, position in began.items()})
-        new = [name for name in self.project.sources if name not in used]
-        self._refuse_joining(used, new)
 
         def attempt() -> Cut:
             lately = self._lately(keeper, used, missing)
@@ -200,6 +202,34 @@ class Opening:
         for name, reason in marked.items():
             self.warehouse.mark_inexact(name, reason)
         return cut
+
+    def _staying(self, cut: Cut, known: Mapping[str, View]) -> set[str]:
+        """The sources that go on from the cut: those of known views, and what transactions may span with them."""
+        staying = {source for view in known.values() for source in view.sources}
+        spans = [set(spanned) & self.project.sources.keys() for spanned in self.project.config.global_txn]
+        while joining := {
+            name
+            for spanned in spans
+            if spanned & staying
+            for name in spanned - staying
+            if name in cut.positions and self._intact(name, cut)
+        }:
+            staying |= joining
+        return staying
+
+    def _intact(self, name: str, cut: Cut) -> bool:
+        """Whether source and topic are those of the cut, and nothing after it is lost."""
+        source, topic = self.project.sources[name], self.project.config.sources[name].topic
+        try:
+            self._fresh.source_identities.require({name: source})
+            source.require(cut.positions[name])
+            self._fresh.topic_identities.require([topic])
+            consumer.require(self.project.config.kafka.client(), {topic: cut.offsets[name]})
+        except SourceUnreachable:
+            raise
+        except (SourceError, TopicLost):
+            return False
+        return True
 
     def _refuse_joining(self, used: Collection[str], new: Collection[str]) -> None:
         """A transaction over old and new sources may be in the views in part already: they must be loaded together."""
