@@ -8,7 +8,6 @@ from typing import Any
 
 from viewkeeper.algorithms.registry import Scenario
 from viewkeeper.merge.painting import Applied
-from viewkeeper.merge.transactions import Sequencer, Submitted
 from viewkeeper.merge.view_update_table import Told
 from viewkeeper.simulator.base import Message
 from viewkeeper.simulator.history import Transaction, Workload
@@ -23,6 +22,7 @@ from viewkeeper.simulator.many_views_schedule import (
     run_many_randomly,
 )
 from viewkeeper.simulator.many_views_stations import Actions, Integrator
+from viewkeeper.simulator.many_views_transactions import Sequencer, Submitted
 from viewkeeper.simulator.workload import Shape
 
 from .lab_worlds import insert, relation

@@ -13,12 +13,34 @@ from itertools import combinations, product
 from typing import Any, Protocol
 
 from viewkeeper.merge.painting import Applied, Painter
-from viewkeeper.merge.view_update_table import Told
+from viewkeeper.merge.view_update_table import Row, Told, ViewUpdateTable
 
 Message = tuple[str, int]
 """(REL, i) or (view, i): REL_i, or AL_i of a view."""
 
 REL = "REL"
+
+
+def drawn(table: ViewUpdateTable[Any], states: bool = False, transactions: bool = True) -> list[str]:
+    """The table as the paper draws it, a line each: the views, then the updates.
+
+    ``states`` shows entries as ``(r,3)`` instead of ``r``; ``transactions`` adds the action lists of each row.
+    """
+    lines = [["", *table.views, *(["WT"] if transactions else [])]]
+    lines += [list(_cells(table.views, row, states, transactions)) for row in table.rows.values()]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+    return [line.rstrip() for line in text]
+
+
+def _cells(views: Collection[str], row: Row[Any], states: bool, transactions: bool) -> Iterator[str]:
+    yield f"U{row.number}"
+    for view in views:
+        color, state = row.entry(view)
+        yield f"({color.value},{state})" if states else color.value
+    if transactions:
+        waiting = () if row.applied else row.told
+        yield "{" + ", ".join(map(str, waiting)) + "}" if waiting else "∅"
 
 
 class Merges(Protocol):

@@ -14,9 +14,10 @@ from tests.scale import scaled
 from viewkeeper.consistency.levels import Level
 from viewkeeper.errors import WarehouseUnreachable
 from viewkeeper.integrator import arrange as arranging
-from viewkeeper.job import keeper as keeping_module
+from viewkeeper.job import rounds as rounds_module
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.patience import patiently
+from viewkeeper.job.rounds import Rounds
 from viewkeeper.managers.pace import Pace
 from viewkeeper.merge.merge import Merge
 from viewkeeper.queue.consumer import MESSAGES
@@ -133,24 +134,24 @@ def test_a_commit_that_fails_at_a_standstill_is_not_forgotten(is_through: bool) 
             for name, source in play.sources.items()
             for i, value in enumerate(source.topic)
         ]
-        keeper._take(keeper.queue.receive(pa.Table.from_pylist(rows, MESSAGES)))
+        keeper.rounds.take(keeper.queue.receive(pa.Table.from_pylist(rows, MESSAGES)))
         patiently(lambda keeper=keeper: _stands_still(keeper), seconds=30)
         settle(play, keeper)
 
 
 def _stands_still(keeper: Keeper) -> None:
     with keeper.standstill({}):
-        assert not keeper.pending.batches
+        assert not keeper.rounds.pending.batches
 
 
 MISTAKES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a global transaction is split": lambda patch: patch.setattr(
-        keeping_module, "arrange", lambda received, sources: arranging.untouched(received)
+        rounds_module, "arrange", lambda received, sources: arranging.untouched(received)
     ),
     "action lists may be reached across": lambda patch: patch.setattr(
         Merge, "prefix", property(lambda merge: min(merge.answered(view) for view in merge._columns))
     ),
-    "what waits is not compensated for": lambda patch: patch.setattr(keeping_module, "unnumbered", lambda received: {}),
+    "what waits is not compensated for": lambda patch: patch.setattr(rounds_module, "unnumbered", lambda received: {}),
     "offsets do not wait for what is pending": lambda patch: patch.setattr(
         Keeper, "_offsets", lambda keeper, rest, unsettled: Unsettled().offsets(keeper.queue.offsets())
     ),
@@ -158,7 +159,7 @@ MISTAKES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         Merge, "change", lambda merge, view: iter(())
     ),
     "a manager that failed is left behind": lambda patch: patch.setattr(
-        Keeper, "_failed", lambda keeper, task, error: keeper.merge.actions(_nothing(task))
+        Rounds, "_failed", lambda rounds, task, error: rounds.merge.actions(_nothing(task))
     ),
 }
 

@@ -13,6 +13,7 @@ from tests.scale import scaled
 from viewkeeper.errors import SourceUnreachable
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.patience import patiently
+from viewkeeper.managers.pace import Pace
 from viewkeeper.managers.sources.postgres_snapshot import PgSnapshot
 from viewkeeper.messages import Received
 from viewkeeper.queue.unsettled import Unsettled
@@ -26,6 +27,7 @@ from .late_worlds import LateSource, Play, TopicDrain
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot that is void is simply taken again: nobody waits in a played world."""
     monkeypatch.setattr(threading.Event, "wait", lambda event, timeout=None: event.is_set())
+    monkeypatch.setattr(Pace, "failed", lambda pace, error, now: setattr(pace, "error", error) or 0.0)
 
 
 def played(seed: int, steps: int = 12) -> Play:
@@ -92,7 +94,7 @@ def ends(source: LateSource) -> dict[int, int]:
 
 @pytest.mark.parametrize("chunk", range(4))
 def test_oracle_every_state_is_right_whatever_is_logged_shown_repeated_emptied_or_killed(chunk: int) -> None:
-    for seed in range(chunk * 10_000, chunk * 10_000 + scaled(8, 200)):
+    for seed in range(chunk * 10_000, chunk * 10_000 + scaled(8, 50)):
         try:
             played(seed)
         except BaseException as error:
@@ -114,10 +116,10 @@ class GivesUpOnce(TopicDrain):
 
 def test_oracle_a_standstill_that_is_tried_again_loses_nothing_of_what_was_drained() -> None:
     """As when a view is added: the sources are frozen at a cut, and a capture that stalls makes it try again."""
-    for seed in range(scaled(10, 150)):
+    for seed in range(scaled(10, 80)):
         play = Play(seed)
         keeper = play.keeper()
-        keeper.drain = GivesUpOnce(play.rng, play.sources)
+        keeper.rounds.drain = GivesUpOnce(play.rng, play.sources)
         for _ in range(12):
             play.act()
         play.batch(keeper)

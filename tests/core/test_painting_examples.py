@@ -10,7 +10,7 @@ from textwrap import dedent
 
 from viewkeeper.merge.painting import Painter, Painting, SimplePainting
 
-from .painting_worlds import REL, Printed, Scenario, problem, run
+from .painting_worlds import REL, Printed, Scenario, drawn, problem, run
 
 THREE = ("V1", "V2", "V3")
 FOUR = ("V1", "V2", "V3", "V4")
@@ -30,7 +30,7 @@ class Tables:
 
     def _draw(self) -> None:
         assert self.painter is not None
-        self.drawn.append("\n".join(self.painter.table.drawn(self.states)))
+        self.drawn.append("\n".join(drawn(self.painter.table, self.states)))
 
     def taken(self) -> list[str]:
         taken, self.drawn = self.drawn, []
@@ -161,7 +161,7 @@ def test_example_4_updates_that_one_action_list_stands_for_are_applied_together(
         U3  r   w   b   {AL_3^V1}
     """)
     assert (
-        painter.table.drawn(states=True, transactions=False)
+        drawn(painter.table, states=True, transactions=False)
         == table("""
             V1     V2     V3
         U1  (r,3)  (r,1)  (b,0)

@@ -128,7 +128,7 @@ def refreshing(play: Play, every: int | timedelta) -> Keeper:
     keeper = play.keeper()
     keeping = Keeping("refresh", {}, every)
     keeper.managers.keeping = {**keeper.managers.keeping, "v1": keeping}
-    keeper.paces["v1"] = Pace(keeping, time.monotonic())
+    keeper.rounds.paces["v1"] = Pace(keeping, time.monotonic())
     return keeper
 
 
@@ -146,7 +146,7 @@ def checked(keeper: Keeper) -> Mapping[str, Any]:
     last = keeper.cut.last_update
     waiting = [row for row in shown["rows"] if row["update"] > last]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
-    assert shown["pending"] == keeper.merge.last - last == len(waiting) + shown["more"]
+    assert shown["pending"] == keeper.rounds.merge.last - last == len(waiting) + shown["more"]
     assert len(waiting) <= ROWS
     letters = {view: Counter(row["colors"][view] for row in waiting) for view in views}
     for row in shown["rows"]:
@@ -184,7 +184,9 @@ def test_a_refreshed_view_waits_for_its_refresh_and_the_others_for_it(impatience
             assert told["v1"]["waits_for"] == "its next refresh, in 60 min"
             assert told["v0"]["waits_for"] == "view v1"
             assert Picture(keeper).table()["algorithm"] == "PA" and keeper.trouble is None
-            keeper.paces["v1"].failed(SourceUnreachable.at("source crm", "is away", "is it up?"), time.monotonic())
+            keeper.rounds.paces["v1"].failed(
+                SourceUnreachable.at("source crm", "is away", "is it up?"), time.monotonic()
+            )
             assert keeper.trouble
             assert Picture(keeper).views()["v1"]["waits_for"] == "source crm: is away; is it up?"
             return

@@ -112,7 +112,7 @@ class World:
         self.keeper = Opening(project, warehouse, reload).open()
         if loads:
             self._since = self.keeper.cut.last_update
-        self._ends.callback(self.keeper.drain.close)
+        self._ends.callback(self.keeper.rounds.drain.close)
         return self.keeper
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class World:
     def maintain(self, messages: pa.Table) -> None:
         """Brings every view past these messages."""
         self.keeper.maintain(messages)
-        done = lambda: not self.keeper.pending.batches or (self.keeper.release() and False)  # noqa: E731
+        done = lambda: not self.keeper.rounds.pending.batches or (self.keeper.release() and False)  # noqa: E731
         eventually(done, PATIENCE, "every update is in a cut")
 
     def write(self, source: str, *statements: str) -> None:

@@ -174,7 +174,7 @@ def test_views_may_change_their_algorithm_but_leave_the_conventional_one_only_by
     with opened(world) as keeper:
         offsets = {inlet.topic: inlet.offset for inlet in keeper.queue.inlets.values()}
         assert keeper.maintain(consumer.read(world.broker.client(), offsets, seconds=1.0))
-        assert keeper.cut.last_update == 2 and len(keeper.pending) == 1, "the third update waits for a fourth"
+        assert keeper.cut.last_update == 2 and len(keeper.rounds.pending) == 1, "the third update waits for a fourth"
         assert keeper.cut.level == "complete-N"
         assert not keeper.release()
         keeper.targets = keeper.queue.passed()

@@ -30,7 +30,7 @@ def test_oracle_a_commit_that_is_logged_and_not_shown_is_compensated_in_both_dir
         )
         world.batch()  # delivered and numbered, although no snapshot shows them
         world.check(ends=False)
-        assert len(world.keeper.unsettled.updates) == 2
+        assert len(world.keeper.rounds.unsettled.updates) == 2
         stuck.write("crm", "INSERT INTO customers VALUES (30, 'late')")
         stuck.write("crm", "UPDATE customers SET name = name || '!' WHERE id = 0")
         stuck.write("shop", "INSERT INTO orders VALUES (311, 31, 1, 'l'), (312, 31, 2, 'l')")
@@ -47,7 +47,7 @@ def test_oracle_a_commit_that_is_logged_and_not_shown_is_compensated_in_both_dir
         stuck.write("crm", "UPDATE customers SET name = name || '+' WHERE id = 30")
         stuck.write("shop", "UPDATE orders SET total = 9 WHERE id = 311", "DELETE FROM orders WHERE id = 312")
         world.batch()
-        assert len(world.keeper.unsettled.updates) == 2
+        assert len(world.keeper.rounds.unsettled.updates) == 2
         assert world.cut.offsets["shop"] < offset_of(world, "shop", order)
         world.check(ends=False)
 
@@ -61,7 +61,7 @@ def test_oracle_a_commit_that_is_logged_and_not_shown_is_compensated_in_both_dir
     stuck.release()
     world.write("shop", "UPDATE orders SET total = total + 1 WHERE customer_id = 30")
     world.batch()
-    assert not world.keeper.unsettled.updates
+    assert not world.keeper.rounds.unsettled.updates
     assert world.cut.offsets["shop"] > offset_of(world, "shop", order)
     world.check()
     del world.views["late"]
@@ -86,7 +86,7 @@ def test_oracle_a_load_leaves_out_what_is_not_shown_and_numbers_it_later(
     world.write("shop", "INSERT INTO lines VALUES (1, 41, 1)")
     world.batch()
     world.check()
-    assert not world.keeper.unsettled.updates
+    assert not world.keeper.rounds.unsettled.updates
 
 
 def test_oracle_a_truncate_that_is_not_shown_is_waited_for(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -103,7 +103,7 @@ class _Server:
         warehouse = Warehouse(self.folder, self.project.group)
         self.keeper = Opening(self.project, warehouse, stop=self.stop).open()
         seconds = time.perf_counter() - begin
-        self.times = self.keeper.times = _Recorder(positions=self.keeper.queue.positions)
+        self.times = self.keeper.rounds.times = _Recorder(positions=self.keeper.queue.positions)
         self.spark = spark_session(self.folder / "logs" / "spark.log", self.stop)
         managers = self.keeper.managers
         managers.large_stage = SparkStage(self.spark, managers.sources, self.folder / "scratch", managers.tallies)

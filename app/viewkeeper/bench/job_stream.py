@@ -114,11 +114,11 @@ class KeptStream:
             self._waiting.set()
             self._open.wait()
             self._waiting.clear()
-        self._keeper.times.seconds.clear()
+        self._keeper.rounds.times.seconds.clear()
         before, begin = self._questions(), time.perf_counter()
         cut = self._keeper.maintain(messages, ends)
         seconds = time.perf_counter() - begin
-        self._handled.append(Handled(seconds, dict(self._keeper.times.seconds), cut, self._questions() - before))
+        self._handled.append(Handled(seconds, dict(self._keeper.rounds.times.seconds), cut, self._questions() - before))
         return cut
 
     def _questions(self) -> int:

@@ -29,7 +29,7 @@ class Picture:
 
     def views(self) -> dict[str, dict[str, Any]]:
         """Per view the updates that concern it and are in no cut, and what it waits for."""
-        last = self.keeper.merge.last
+        last = self.keeper.rounds.merge.last
         new = [batch for batch in self._pending().batches if batch.numbers.start > last]
         return {view: self._view(view, new) for view in self.keeper.views}
 
@@ -56,21 +56,22 @@ class Picture:
         }
 
     def _pending(self) -> Pending:
-        return self.keeper.numbering or self.keeper.pending
+        rounds = self.keeper.rounds
+        return rounds.numbering or rounds.pending
 
     def _first(self, batch: Batch) -> int:
-        return max(batch.numbers.start, self.keeper.merge.applied + 1)
+        return max(batch.numbers.start, self.keeper.rounds.merge.applied + 1)
 
     def _view(self, view: str, new: Sequence[Batch]) -> dict[str, Any]:
         """What is to be told of a view; ``new`` are batches that the merge process does not know yet."""
-        merge = self.keeper.merge
+        merge = self.keeper.rounds.merge
         arriving = sum(int(batch.concerned[:, batch.views.index(view)].sum()) for batch in new)
         owed, held = merge.owed(view) + arriving, merge.held(view)
         return {"behind": owed + held, "owed": owed, "held": held, "waits_for": self._waits_for(view, owed, held)}
 
     def _waits_for(self, view: str, owed: int, held: int) -> str | None:
         """Why the view's updates are in no cut yet, in words."""
-        pace = self.keeper.paces[view]
+        pace = self.keeper.rounds.paces[view]
         if pace.error is not None:
             return str(pace.error)
         if owed and pace.keeping.every is not None:
@@ -79,12 +80,12 @@ class Picture:
             return f"the next of every {pace.keeping.complete_n} updates"
         if owed:
             return "its manager"
-        others = [name for name in self.keeper.views if name != view and self.keeper.merge.owed(name)]
+        others = [name for name in self.keeper.views if name != view and self.keeper.rounds.merge.owed(name)]
         return _named(others) if held and others else "the next cut" if held else None
 
     def _rows(self, batch: Batch, first: int, last: int) -> list[dict[str, Any]]:
         """Rows of a batch that are in no cut, from one number to another."""
-        merge, done, start = self.keeper.merge, self.keeper.managers.done, batch.numbers.start
+        merge, done, start = self.keeper.rounds.merge, self.keeper.managers.done, batch.numbers.start
         if start <= merge.last:
             letters = merge.colors(first, last, batch.views)
         else:

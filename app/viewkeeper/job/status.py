@@ -50,15 +50,31 @@ class StatusFile:
                 "level": keeper.level,
                 "views": picture.views(),
                 "table": picture.table(),
-                "unnumbered": len(keeper.arrived.updates),
+                "unnumbered": len(keeper.rounds.arrived.updates),
                 "cut": keeper.cut.cut,
                 "last_update": keeper.cut.last_update,
                 "updates_handled": keeper.updates_handled,
                 "batches": keeper.batches,
                 "asked": {source: asdict(tally) for source, tally in keeper.managers.tallies.items()},
-                "seconds": {step: round(seconds, 3) for step, seconds in keeper.times.seconds.items()},
+                "seconds": {step: round(seconds, 3) for step, seconds in keeper.rounds.times.seconds.items()},
             }
         )
+
+    def waits(self, reason: ViewkeeperError | None) -> None:
+        """Notes what the group waits for before it can begin, or that it does so no longer, beside what it told last.
+
+        Where it cannot be noted, it is not.
+        """
+        now = {
+            "pid": None if reason is None else os.getpid(),
+            "started": self.started,
+            "heartbeat": None if reason is None else datetime.now(UTC),
+            "waiting": None if reason is None else str(reason),
+            "trouble": reason is not None,
+            "error": None,
+        }
+        with suppress(ViewkeeperError):
+            self._store({**(self.read() or {}), **now})
 
     def failed(self, error: str) -> None:
         """Notes that the group has stopped and why, beside what it told last; where it cannot be noted, it is not."""

@@ -7,9 +7,8 @@ of them goes to by an action list received, and whether the row was applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import Enum
-from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 A = TypeVar("A")
@@ -80,24 +79,3 @@ class ViewUpdateTable(Generic[R]):
     def __getitem__(self, place: tuple[int, str]) -> Entry:
         number, view = place
         return self.rows[number].entry(view)
-
-    def drawn(self, states: bool = False, transactions: bool = True, most: int | None = None) -> list[str]:
-        """The table as the paper draws it, a line each: the views, then the updates, at most the first ``most``.
-
-        ``states`` shows entries as ``(r,3)`` instead of ``r``; ``transactions`` adds the action lists of each row.
-        """
-        lines = [["", *self.views, *(["WT"] if transactions else [])]]
-        lines += [list(self._cells(row, states, transactions)) for row in islice(self.rows.values(), most)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
-        left = len(self.rows) - (len(lines) - 1)
-        return [line.rstrip() for line in text] + ([f"… and {left:,} more"] if left else [])
-
-    def _cells(self, row: R, states: bool, transactions: bool) -> Iterator[str]:
-        yield f"U{row.number}"
-        for view in self.views:
-            color, state = row.entry(view)
-            yield f"({color.value},{state})" if states else color.value
-        if transactions:
-            waiting = () if row.applied else row.told
-            yield "{" + ", ".join(map(str, waiting)) + "}" if waiting else "∅"

@@ -7,7 +7,6 @@ source) and ``tagged`` (separate channels, answers that state their position).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +26,7 @@ from viewkeeper.simulator.history import (
     Transaction,
     Workload,
 )
+from viewkeeper.simulator.uncommitted import Uncommitted
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,7 @@ class BaseWorld(ABC):
         self.view = recompute(self.tiny, self.initial)
         self.states: list[Bag] = [dict(self.view)]
         names = self.workload.sources
-        self._heads: dict[str, deque[int]] = {name: deque() for name in names}  # not committed yet
-        for index, transaction in enumerate(self.workload.transactions):
-            for name in transaction.parts:
-                self._heads[name].append(index)
+        self._uncommitted = Uncommitted(self.workload)
         self.order: list[tuple[str, int]] = []  # updates (source, ordinal) in delivery order
         self.installed: list[tuple[float, Install]] = []
         self._delivered: dict[str, int] = dict.fromkeys(names, 0)  # updates received by this incarnation
@@ -115,13 +112,6 @@ class BaseWorld(ABC):
     @abstractmethod
     def settle(self) -> None:
         """Lets everything that is still to happen happen, in a fixed order; then the view reflects every update."""
-
-    def _commits(self) -> Iterator[Event]:
-        """The transactions that may commit: each source keeps its order."""
-        heads = {name: waiting[0] for name, waiting in self._heads.items() if waiting}
-        for index in dict.fromkeys(heads.values()):
-            if all(heads[name] == index for name in self.workload.transactions[index].parts):
-                yield Commit(index)
 
     def enabled(self) -> Iterator[Event]:
         """The events that are possible now, faults aside."""
@@ -179,9 +169,8 @@ class BaseWorld(ABC):
         return recompute(self.tiny, self.workload.state(vector))
 
     def _commit(self, index: int) -> None:
-        transaction = self.workload.transactions[index]
+        transaction = self._uncommitted.take(index)
         for name in transaction.parts:
-            self._heads[name].popleft()
             self._execute(name, transaction)
             self._note("commit", name, transaction)
 
@@ -219,16 +208,15 @@ class BaseWorld(ABC):
     def _crash(self) -> None:
         """The manager forgets; its topics are read again from the first update that the view does not reflect."""
         self._note("crash", None, None)
-        committed = {
-            name: sum(1 for _ in self.workload.at(name)) - len(waiting) for name, waiting in self._heads.items()
-        }
+        names = self.workload.sources
+        committed = {name: sum(1 for _ in self.workload.at(name)) - self._uncommitted.at(name) for name in names}
         lost = {
             name: [
                 Message(name, ordinal, transaction)
                 for ordinal, (transaction, _) in enumerate(self.workload.at(name))
                 if self._reflected[name] <= ordinal < committed[name]
             ]
-            for name in self._heads
+            for name in names
         }
         self._delivered = dict(self._reflected)
         self.order = [(name, ordinal) for name, ordinal in self.order if ordinal < self._reflected[name]]

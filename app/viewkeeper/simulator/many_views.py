@@ -5,7 +5,7 @@
 
 All channels are FIFO and as slow as the scheduler likes: from each source to the integrator (updates and answers
 alike), from the integrator to each manager, from the integrator and each manager to the merge process. Transactions
-that the merge process submits commit in any order that ``merge.transactions`` allows.
+that the merge process submits commit in any order that ``many_views_transactions`` allows.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from viewkeeper.algorithms.registry import ALGORITHMS, Entry, Scenario
 from viewkeeper.algorithms.runner import Asked
 from viewkeeper.consistency.levels import Level
 from viewkeeper.merge.painting import Applied, painter_for
-from viewkeeper.merge.transactions import Sequencer, Submitted
 from viewkeeper.merge.view_update_table import Told
 from viewkeeper.simulator.history import Commit, Deliver, Evaluate, Workload
 from viewkeeper.simulator.many_views_stations import Actions, Addressed, Integrator, Manager, NumberedRow, SharedSource
+from viewkeeper.simulator.many_views_transactions import Sequencer, Submitted
+from viewkeeper.simulator.uncommitted import Uncommitted
 
 INTEGRATOR = "(integrator)"
 """The sender of RELs."""
@@ -161,14 +162,11 @@ class ManyViews:
         self.reflected: list[int] = []  # the rows in the order of commit
         self.told: list[Told[Actions]] = []  # everything that the managers sent
         self.prefixes = [0]  # how far the merge process had come after each message
-        self._heads: dict[str, deque[int]] = {name: deque() for name in workload.sources}  # not committed yet
-        for index, transaction in enumerate(workload.transactions):
-            for name in transaction.parts:
-                self._heads[name].append(index)
+        self._uncommitted = Uncommitted(workload)
 
     def enabled(self) -> Iterator[ManyEvent]:
         """The events that are possible now, in the order in which ``settle`` takes them."""
-        yield from self._commits()
+        yield from self._uncommitted.commits()
         for name, source in self.sources.items():
             if source.inbox:
                 yield Evaluate(name)
@@ -212,20 +210,13 @@ class ManyViews:
 
     def hear_what_was_told_in(self, other: ManyViews) -> None:
         """Makes this new world one in which sources and managers did what they did in another, where none heard it."""
-        self._heads = {name: deque() for name in self._heads}
+        self._uncommitted.clear()
         self.rows, self.told = other.rows, other.told
         self.to_merge = {sender: deque(channel) for sender, channel in other.to_merge.items()}
 
-    def _commits(self) -> Iterator[ManyEvent]:
-        heads = {name: waiting[0] for name, waiting in self._heads.items() if waiting}
-        for index in dict.fromkeys(heads.values()):
-            if all(heads[name] == index for name in self.group.workload.transactions[index].parts):
-                yield Commit(index)
-
     def _commit(self, index: int) -> None:
-        transaction = self.group.workload.transactions[index]
+        transaction = self._uncommitted.take(index)
         for name in transaction.parts:
-            self._heads[name].popleft()
             self.sources[name].execute(transaction)
 
     def _integrate(self, source: str) -> None:

@@ -163,7 +163,7 @@ class TaggedWorld(BaseWorld):
         self._numbered = range(0)
 
     def _open(self) -> Iterator[Event]:
-        yield from self._commits()
+        yield from self._uncommitted.commits()
         for name, source in self.sources.items():
             if source.inbox:
                 yield Evaluate(name)

@@ -98,7 +98,7 @@ class World(BaseWorld):
         self.runner = Runner(algorithm)
 
     def _open(self) -> Iterator[Event]:
-        yield from self._commits()
+        yield from self._uncommitted.commits()
         for name, source in self.sources.items():
             if source.inbox:
                 yield Evaluate(name)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from viewkeeper.commands.arguments.command import Command
 
 SOURCES = range(1, 27)
 UPDATES = range(10_001)
@@ -14,29 +14,6 @@ HISTORIES = range(1, 1_000_001)
 
 SCENARIOS = ("single", "local", "global")
 LEVELS = ("convergent", "weak", "strong", "complete-N", "complete")
-
-
-@dataclass(frozen=True)
-class _Part:
-    name: str
-    summary: str
-    description: str
-    example: str
-    arguments: Callable[[argparse.ArgumentParser], None]
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    """Adds the parts of the laboratory to its parser."""
-    parts = parser.add_subparsers(dest="part", metavar="PART", title="parts", required=True)
-    for part in _PARTS:
-        sub = parts.add_parser(
-            part.name,
-            help=part.summary,
-            description=textwrap.fill(part.description, 90),
-            epilog=f"example:\n  {part.example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        part.arguments(sub)
 
 
 def _whole(wanted: range) -> Callable[[str], int]:
@@ -151,7 +128,7 @@ def _table(p: argparse.ArgumentParser) -> None:
 
 
 _PARTS = (
-    _Part(
+    Command(
         "run",
         "one random history, step by step",
         "Draws a workload and an order of events by seed, and shows what happens: commits, updates, questions, "
@@ -160,7 +137,7 @@ _PARTS = (
         "viewkeeper lab run --algorithm strobe --sources 3 --updates 20 --seed 7 --save strobe.json",
         _run,
     ),
-    _Part(
+    Command(
         "replay",
         "a saved history, or an example of the papers",
         "Shows a saved history in the same way. Instead of a file, the name of one of the papers' examples may be "
@@ -168,7 +145,7 @@ _PARTS = (
         "viewkeeper lab replay strobe-1996-example-1 --svg example.svg",
         _replay,
     ),
-    _Part(
+    Command(
         "anomaly",
         "the smallest history in which an algorithm breaks a level",
         "Tries small workloads one size after the other, each in every order that messages can arrive in, for the "
@@ -177,7 +154,7 @@ _PARTS = (
         "viewkeeper lab anomaly convergent --svg anomaly.svg",
         _anomaly,
     ),
-    _Part(
+    Command(
         "table",
         "every algorithm measured against its promise",
         "Runs every algorithm in every scenario through random histories, with crashes and duplicates, and through "
@@ -187,4 +164,21 @@ _PARTS = (
         "viewkeeper lab table --histories 2000 --seed 7 --html docs --csv docs/laboratory.csv",
         _table,
     ),
+)
+
+
+def _parts(p: argparse.ArgumentParser) -> None:
+    parts = p.add_subparsers(dest="part", metavar="PART", title="parts", required=True)
+    for part in _PARTS:
+        part.add_to(parts)
+
+
+LAB = Command(
+    "lab",
+    "the algorithms in simulation: level reached, questions per update",
+    "Runs the algorithms of the papers under an adversarial scheduler and judges what their views "
+    "showed: one history step by step (run, replay), the smallest one that breaks a level (anomaly), "
+    "or all algorithms measured against their promises (table).",
+    "viewkeeper lab anomaly convergent",
+    _parts,
 )

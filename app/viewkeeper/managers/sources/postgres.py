@@ -1,19 +1,16 @@
 """A PostgreSQL database as a source: one snapshot for all questions of a batch, in all processes.
 
-``freeze`` begins a REPEATABLE READ transaction and exports its snapshot. Whoever asks in that process and thread asks
-inside that transaction; others import the snapshot for the time of each question. What a snapshot includes is decided
-by the visibility of transactions (``postgres_snapshot``); that everything it includes has been received, by a barrier
-in the log. What ignores snapshots (TRUNCATE, rewrites) is noticed by ``confirm`` (``postgres_state``).
+``freeze`` begins a REPEATABLE READ transaction and exports its snapshot, so that all can ask in it
+(``postgres_connections``). What a snapshot includes is decided by the visibility of transactions
+(``postgres_snapshot``); that everything it includes has been received, by a barrier in the log. What ignores snapshots
+(TRUNCATE, rewrites) is noticed by ``confirm`` (``postgres_state``).
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,10 +19,10 @@ import pyarrow as pa
 from viewkeeper.algebra.bag import COUNT
 from viewkeeper.algebra.types import Kind, Relation
 from viewkeeper.config_sources import PostgresConfig
-from viewkeeper.errors import SourceError, SourceUnreachable
+from viewkeeper.errors import SourceError
 from viewkeeper.managers.sources.postgres_answers import schema_of, typed
-from viewkeeper.managers.sources.postgres_budget import Budget
 from viewkeeper.managers.sources.postgres_catalog import PgTable, read_tables
+from viewkeeper.managers.sources.postgres_connections import Connections
 from viewkeeper.managers.sources.postgres_formats import refuse_formats
 from viewkeeper.managers.sources.postgres_questions import Question
 from viewkeeper.managers.sources.postgres_session import LOOK_UP, SCAN, Access, Control, Reader
@@ -45,7 +42,6 @@ PREFIX = "viewkeeper"
 """Of the logical messages that barriers are."""
 
 _KEYS_AT_ONCE = 50_000
-_FREEZING = "SELECT pg_current_snapshot()::text, pg_export_snapshot(), (pg_current_wal_insert_lsn() - '0/0')::int8"
 _QUIET = "SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock')"
 """Every transaction that writes holds a lock on its own number until it can be seen, a prepared one too."""
 
@@ -67,56 +63,33 @@ class PostgresSnapshot:
     forgiven: frozenset[str] = frozenset()
 
 
-@dataclass
-class _Process:
-    """What one process has open and knows: a control connection, readers, tables, and its row budget."""
-
-    pid: int
-    budget: Budget
-    control: Control | None = None
-    frozen: dict[str, tuple[Reader, int]] = field(default_factory=dict)  # by snapshot: its reader, and whose it is
-    idle: list[Reader] = field(default_factory=list)
-    guests: dict[int, Reader] = field(default_factory=dict)  # by thread: for snapshots that others hold
-    tables: dict[str, tuple[TableState | None, PgTable]] = field(default_factory=dict)  # as they were in that state
-    utf8: bool = True
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-
-_workers: dict[tuple[int, PostgresConfig], _Process] = {}  # a worker gets its source anew with every task
-_inherited: list[_Process] = []  # a forked child must not even close its parent's connections
-
-
 class PostgresSource:
-    """The ``Source`` for ``kind: postgres``; connections are made on first use, in each process its own."""
+    """The ``Source`` for ``kind: postgres``."""
 
     late = True
 
     def __init__(self, name: str, section: PostgresConfig):
         self.name = name
         self.section = section
-        self.readers: int | None = max(1, section.max_connections - 2)  # two are the driver's own
+        readers = max(1, section.max_connections - 2)  # two are the driver's own
+        self.readers: int | None = readers
         milliseconds = max(1, int(section.statement_timeout.total_seconds() * 1000))
         self._access = Access(self.place, section.url, section.schema_name, milliseconds)
         self._watched: Watched = {}
         self._known: dict[str, TableState] = {}
         self._history: dict[str, str] = {}  # as of the last snapshot
         self._forgiven: frozenset[str] = frozenset()
-        self._driver = True
-        self._process: _Process | None = None
+        self._connections = Connections(self._access, section, readers)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a worker needs: the tables too, or each would want a second connection to look them up."""
-        known = self._here()
+        known = self._connections.here()
         with known.lock:
             return {"name": self.name, "section": self.section, "tables": dict(known.tables), "utf8": known.utf8}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["name"], state["section"])  # type: ignore[misc]
-        self._driver = False
-        process = self._here()
-        with process.lock:
-            process.tables |= state["tables"]
-            process.utf8 = state["utf8"]
+        self._connections.serve_worker(state["tables"], state["utf8"])
 
     def __repr__(self) -> str:
         return f"PostgresSource({self.name!r})"
@@ -125,15 +98,11 @@ class PostgresSource:
     def place(self) -> str:
         return f"source {self.name}"
 
-    @property
-    def _worker(self) -> tuple[int, PostgresConfig]:
-        return os.getpid(), self.section
-
     # ---- what is there
 
     def describe(self, relations: Iterable[str] | None = None) -> dict[str, Relation]:
         """The relations as they are declared now: all, or just the named ones that exist."""
-        with self._controlling() as control:
+        with self._connections.controlling() as control:
             tables = read_tables(control.db, self.name, self.section.schema_name, relations)
             return {r.name: r for r in refuse_formats(control, (table.relation for table in tables))}
 
@@ -147,19 +116,19 @@ class PostgresSource:
 
         A message behind it flushes the log: a crash would otherwise take transaction ids back that left no trace in it.
         """
-        with self._controlling() as control:
+        with self._connections.controlling() as control:
             state = self._state(control)
             self._emit(control)
         return state.identity()
 
     def require_identity(self, known: Mapping[str, str]) -> None:
         """Raises SourceError if this is not the database, or not the history, that was known."""
-        with self._controlling() as control:
+        with self._connections.controlling() as control:
             self._state(control).require(self.place, known)
 
     def require(self, position: str) -> None:
         """Raises SourceError unless the log still tells everything after the position."""
-        with self._controlling() as control:
+        with self._connections.controlling() as control:
             state = self._state(control)
         state.require_reached(self.place, Reached.parse(position).last)
         require_slot(self.place, self.section.slot, state.slot)
@@ -170,12 +139,12 @@ class PostgresSource:
 
     def last_change(self) -> str:
         """Where the log ends; changes nothing."""
-        with self._controlling() as control:
+        with self._connections.controlling() as control:
             return str(control.row("SELECT (pg_current_wal_lsn() - '0/0')::int8")[0])
 
     def mark(self) -> str:
         """Where the log ends, and a message behind it, so that the topic passes it."""
-        with self._controlling() as control:
+        with self._connections.controlling() as control:
             end: int = control.row("SELECT (pg_current_wal_insert_lsn() - '0/0')::int8")[0]
             self._emit(control)
         return str(end)
@@ -189,9 +158,9 @@ class PostgresSource:
         """Begins a transaction that holds the snapshot until ``release``, and exports it.
 
         The state of the tables is read first: whatever changes them later is noticed, and whatever did before is in
-        the snapshot. The log's end is read in the transaction's first query, so just after the snapshot was taken.
+        the snapshot.
         """
-        with self._controlling() as control:
+        with self._connections.controlling() as control:
             state = self._state(control)
             quiet = delivered is None and bool(control.row(_QUIET)[0])
         state.require(self.place, self._history)
@@ -201,13 +170,7 @@ class PostgresSource:
             state.require_reached(self.place, Reached.parse(delivered).last)
         for name, table in state.tables.items():
             self._table(name, table)
-        reader = self._idle_reader()
-        with self._discarding(reader):
-            reader.begin()
-            contains, id, lsn = (column[0].as_py() for column in reader.run(_FREEZING).columns)
-        process = self._here()
-        with process.lock:
-            process.frozen[id] = (reader, threading.get_ident())
+        contains, id, lsn = self._connections.hold()
         forgiven = frozenset[str]() if hold else self._forgiven
         return PostgresSnapshot(id, PgSnapshot.parse(contains), lsn, state.tables, state.slot, quiet, forgiven)
 
@@ -226,12 +189,12 @@ class PostgresSource:
 
     def barrier(self, snapshot: PostgresSnapshot) -> str:
         """Writes a token into the log; not in the snapshot's own transaction, which would log it only at its end."""
-        with self._controlling() as control:
+        with self._connections.controlling() as control:
             return self._emit(control)
 
     def confirm(self, snapshot: PostgresSnapshot) -> None:
         """Raises SourceUnreachable if a table was truncated, rewritten or altered since just before the snapshot."""
-        with self._controlling() as control:
+        with self._connections.controlling() as control:
             state = self._state(control)
         require_same(self.place, snapshot.tables, state.tables)
 
@@ -240,34 +203,18 @@ class PostgresSource:
 
     def release(self, snapshot: PostgresSnapshot) -> None:
         """Ends the transaction that holds the snapshot, if it is this process's."""
-        process = self._here()
-        with process.lock:
-            reader, _ = process.frozen.pop(snapshot.id, (None, 0))
-        if reader is None:
-            return
-        with contextlib.suppress(SourceError), self._discarding(reader):
-            reader.end()
-            with process.lock:
-                process.idle.append(reader)
-                superfluous, process.idle[1:] = process.idle[1:], []
-            for spare in superfluous:
-                spare.close()
+        self._connections.release(snapshot.id)
 
     def close(self) -> None:
         """Closes what this process has open; a later use opens it again."""
-        process, self._process = self._here(), None
-        for reader in [*process.idle, *process.guests.values(), *(reader for reader, _ in process.frozen.values())]:
-            reader.close()
-        _workers.pop(self._worker, None)
-        if process.control is not None:
-            process.control.close()
+        self._connections.close()
 
     # ---- answering
 
     def ask(self, ask: Ask, snapshot: PostgresSnapshot) -> Answer:
         """Answers in the snapshot."""
         question = self._question(ask, snapshot)
-        with self._reading(snapshot) as reader:
+        with self._connections.reading(snapshot.id) as reader:
             rows = gather(self._batches(question, reader, ask.relation in snapshot.forgiven), schema_of(question))
         return Answer(rows.append_column(COUNT, pa.array(np.ones(len(rows), np.int64))), snapshot.contains)
 
@@ -277,15 +224,15 @@ class PostgresSource:
             column = table.relation.column(name)
             if column is None or column.type.kind is Kind.UNKNOWN:
                 raise SourceError.at(f"{self.place}: {ask.relation}", f"has no usable column {name}")
-        return Question(ask, table, self.section.schema_name, self._here().utf8)
+        return Question(ask, table, self.section.schema_name, self._connections.here().utf8)
 
     def _table(self, relation: str, state: TableState | None) -> PgTable:
         """The table as it is declared; what was read in another state of it is not used."""
-        process = self._here()
+        process = self._connections.here()
         with process.lock:
             known, table = process.tables.get(relation, (None, None))
             if table is None or state is None or known != state:
-                with self._controlling() as control:
+                with self._connections.controlling() as control:
                     found = read_tables(control.db, self.name, self.section.schema_name, [relation])
                     process.utf8 = control.row("SELECT getdatabaseencoding()")[0] == "UTF8"
                 if not found:
@@ -296,7 +243,7 @@ class PostgresSource:
 
     def _batches(self, question: Question, reader: Reader, forgiving: bool) -> Iterator[pa.RecordBatch]:
         """The rows that fit. Look-ups are paid for when they are done, so that waiting does not count as their time."""
-        budget = self._here().budget
+        budget = self._connections.here().budget
         timeout = str(self._access.timeout_ms)
         # How long a whole table takes depends on its size alone.
         limits = {"statement_timeout": timeout if question.keyed else "0", "lock_timeout": timeout}
@@ -311,91 +258,6 @@ class PostgresSource:
                     budget.pay(len(batch))
             if question.keyed:
                 budget.pay(read)
-
-    # ---- connections
-
-    def _here(self) -> _Process:
-        """What this process has open. The budget of several workers is each one's share."""
-        process = self._process
-        if process is not None and process.pid == os.getpid():
-            return process
-        if process is not None:
-            _inherited.append(process)
-            self._driver = False
-        rate = self.section.max_rows_per_second
-        if self._driver:
-            self._process = _Process(os.getpid(), Budget(rate))
-        else:
-            share = rate if rate is None else rate / (self.readers or 1)
-            self._process = _workers.setdefault(self._worker, _Process(os.getpid(), Budget(share)))
-        return self._process
-
-    @contextlib.contextmanager
-    def _controlling(self) -> Iterator[Control]:
-        """The control connection, for one thread at a time; one that failed is not used again."""
-        process = self._here()
-        with process.lock:
-            if process.control is None or not process.control.usable:
-                process.control = Control(self._access)
-            with self._discarding(process.control):
-                yield process.control
-
-    def _idle_reader(self) -> Reader:
-        process = self._here()
-        with process.lock:
-            if process.idle:
-                return process.idle.pop()
-        return Reader(self._access, lingers=True)
-
-    @contextlib.contextmanager
-    def _reading(self, snapshot: PostgresSnapshot) -> Iterator[Reader]:
-        """A reader inside the snapshot: the transaction that holds it, or one that imports it for one question."""
-        process = self._here()
-        with process.lock:
-            reader, thread = process.frozen.get(snapshot.id, (None, 0))
-        if reader is not None and thread == threading.get_ident():
-            with self._discarding(reader):
-                yield reader
-            return
-        guest = self._guest()
-        with self._discarding(guest):
-            guest.begin(snapshot.id)
-            yield guest
-            guest.end()
-
-    def _guest(self) -> Reader:
-        """This thread's reader for snapshots that others hold."""
-        guests, thread = self._here().guests, threading.get_ident()
-        guest = guests.get(thread)
-        if guest is not None and not guest.usable:
-            guest.close()
-            guest = None
-        if guest is None:
-            guest = guests[thread] = Reader(self._access, lingers=False)
-        return guest
-
-    @contextlib.contextmanager
-    def _discarding(self, connection: Control | Reader) -> Iterator[None]:
-        """Reports errors; after one, the connection is closed and forgotten."""
-        try:
-            with self._access.reporting():
-                yield
-        except BaseException as error:
-            if not isinstance(connection, Control) or not isinstance(error, SourceError) or connection.db.broken:
-                connection.close()
-            guests = self._here().guests
-            if guests.get(threading.get_ident()) is connection:
-                del guests[threading.get_ident()]
-            if isinstance(error, SourceUnreachable):
-                self._close_idle()  # a server that is gone for one is gone for all
-            raise
-
-    def _close_idle(self) -> None:
-        process = self._here()
-        with process.lock:
-            idle, process.idle = process.idle, []
-        for reader in idle:
-            reader.close()
 
     def _state(self, control: Control) -> ServerState:
         return ServerState.read(control, self.section.schema_name, self.section.slot, self._watched)

@@ -6,8 +6,8 @@ import random
 
 from tests.scale import scaled
 from viewkeeper.merge.painting import Applied, SimplePainting
-from viewkeeper.merge.transactions import Sequencer, Submitted, batched, depends
 from viewkeeper.merge.view_update_table import Told
+from viewkeeper.simulator.many_views_transactions import Sequencer, Submitted, batched, depends
 
 
 def wt(number: int, *views: str) -> Applied[str]:

@@ -4,6 +4,10 @@ WT_j depends on WT_i if it was submitted later and both change a view in common.
 the order in which they were submitted; all others may commit in any order, or at the same time. Several that are
 waiting may be batched into one (BWT): fewer commits, at the price that states in between are not seen, and that
 whatever depends on one of them waits for all.
+
+The job has no such station. A cut of a group is itself the batch: it holds every transaction up to its last update, and
+one cut is committed after the other, which is the order. So a transaction that could commit at once waits for those
+before it, but is never seen without them.
 """
 
 from __future__ import annotations
