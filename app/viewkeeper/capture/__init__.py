@@ -24,6 +24,9 @@ class Capture(Protocol):
     def begun(self, relations: Collection[str]) -> int:
         """The order position of the newest change before these relations' capture began: only past it all is known."""
 
+    def captured(self) -> dict[str, list[str]]:
+        """The relations that are captured now; of each the columns that ``install`` would forget if not told again."""
+
     def since(self) -> dict[str, int]:
         """Per captured relation the order position where its capture last became active."""
 

@@ -109,6 +109,10 @@ class PostgresCapture:
         """0: a load takes everything from one snapshot, later than whatever was not captured."""
         return 0
 
+    def captured(self) -> dict[str, list[str]]:
+        """The relations that ``install`` published; it remembers no columns."""
+        return {name: [] for name in _Memory.read(self._file).active}
+
     def since(self) -> dict[str, int]:
         """Where a capture that had been interrupted began again; 0 for relations without a gap."""
         return {name: c.since if c.again else 0 for name, c in _Memory.read(self._file).active.items()}

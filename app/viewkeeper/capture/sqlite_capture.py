@@ -1,7 +1,7 @@
 """A SQLite database's change log → its topic.
 
 Each read of the log is one read transaction, so what it finds new are whole transactions: it becomes one update, whose
-position is the last log id it contains. A boundary row ends an update.
+position is the last log id it contains. A boundary row ends an update, and so may a mark (``update_pieces``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from viewkeeper.capture.sqlite_triggers import check_schema, install, remove
+from viewkeeper.capture.sqlite_triggers import check_schema, install, install_marks, remove
 from viewkeeper.capture.update_pieces import UpdatePieces, encode_updates
 from viewkeeper.capture.update_topic import Fenced, TooLarge, UpdateTopic
 from viewkeeper.errors import KafkaError, SourceError, SourceUnreachable
@@ -31,7 +31,7 @@ class SqliteCapture:
     """The capture of one source. ``client`` are the Kafka client's settings, at least ``bootstrap.servers``.
 
     ``floor`` gives the position of the newest cut: a topic that retention emptied says no longer what was sent, but all
-    that a cut holds was.
+    that a cut holds was. ``spans`` are the sets of sources that transactions may span.
     """
 
     def __init__(
@@ -41,12 +41,14 @@ class SqliteCapture:
         topic: str,
         client: Mapping[str, Any],
         floor: Callable[[], int] | None = None,
+        spans: Sequence[Collection[str]] = (),
     ):
         self.name = name
         self.path = path
         self.place = f"source {name}"
         self.topic = UpdateTopic(name, topic, client)
         self.floor = floor
+        self.spans = spans
         self.sent = 0
         self._installed: list[str] = []
         self._schema: int | None = None
@@ -54,9 +56,11 @@ class SqliteCapture:
         self._state: log.LogState | None = None
 
     def install(self, relations: Mapping[str, Collection[str]], reload: bool = False) -> bool:
-        """See ``sqlite_triggers.install``."""
+        """See ``sqlite_triggers.install`` and ``install_marks``."""
         new = install(self.name, self.path, relations, reload)
         self._installed = [f"triggers and change log for {', '.join(sorted(relations))}"] if new else []
+        if install_marks(self.name, self.path, self.spans):
+            self._installed.append(f"{log.GLOBAL_TXN}, which takes marks of transactions over several sources")
         return new
 
     def installed(self) -> list[str]:
@@ -70,6 +74,16 @@ class SqliteCapture:
                 state = log.read_state(db, self.place)
                 since = max((state.tables[relation].since for relation in relations), default=0)
                 return log.last_change(db, state, until=since)
+        finally:
+            db.close()
+
+    def captured(self) -> dict[str, list[str]]:
+        """Per captured relation the columns that views used at the last ``install``."""
+        db = log.connect(self.path, self.place)
+        try:
+            with log.reporting(self.place), log.reading(db):
+                tables = log.read_state(db, self.place).tables if log.is_installed(db) else {}
+                return {relation: list(captured.used) for relation, captured in tables.items() if captured.active}
         finally:
             db.close()
 

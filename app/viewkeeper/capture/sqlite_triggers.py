@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from viewkeeper.capture.part_marks import OBJECTS, part_marks
 from viewkeeper.capture.trigger_sql import TriggerWriter
 from viewkeeper.errors import Problem, SourceError
 from viewkeeper.managers.sources.sqlite_log import (
@@ -49,6 +50,20 @@ def install(name: str, path: str, relations: Mapping[str, Collection[str]], relo
         db.close()
 
 
+def install_marks(name: str, path: str, spans: Iterable[Collection[str]]) -> bool:
+    """Lets programs mark their transactions as parts of ones over these sets of sources (``part_marks``), or no longer.
+
+    For a database with a change log. Doing it twice changes nothing; tells whether programs can do it from now on.
+    """
+    place = f"source {name}"
+    db = connect(path, place)
+    try:
+        with reporting(place), writing(db):
+            return _install_marks_on(db, part_marks(name, spans))
+    finally:
+        db.close()
+
+
 def remove(name: str, path: str) -> None:
     """Takes out everything that was ever installed: triggers, log, state.
 
@@ -59,12 +74,12 @@ def remove(name: str, path: str) -> None:
     try:
         with reporting(place), writing(db):
             rows = db.execute(
-                "SELECT type, name FROM main.sqlite_schema WHERE type IN ('trigger', 'table') "
+                "SELECT type, name FROM main.sqlite_schema WHERE type IN ('view', 'trigger', 'table') "
                 f"AND name LIKE '{OWN.replace('_', '!_')}%' ESCAPE '!' ORDER BY type DESC"
             ).fetchall()
             last = last_id(db) if is_installed(db) else None
             for kind, own in rows:
-                db.execute(f"DROP {kind.upper()} {quoted(own)}")
+                db.execute(f"DROP {kind.upper()} IF EXISTS {quoted(own)}")  # a view's triggers go with it
             if last is not None:
                 db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (LOG, last))
     finally:
@@ -114,6 +129,19 @@ def _create_log(db: sqlite3.Connection) -> None:
     boundary = write_boundary(db)
     for key, value in {"format": FORMAT, "installed": boundary, "pruned": boundary}.items():
         put_state(db, key, value)
+
+
+def _install_marks_on(db: sqlite3.Connection, wanted: Mapping[str, str]) -> bool:
+    names = ", ".join(f"'{name}'" for name in OBJECTS)
+    there = dict(db.execute(f"SELECT name, sql FROM main.sqlite_schema WHERE name IN ({names})"))
+    if there == wanted:
+        return False
+    for name, kind in OBJECTS.items():
+        db.execute(f"DROP {kind} IF EXISTS {name}")
+    _widen_log(db, 1)
+    for statement in wanted.values():
+        db.execute(statement)
+    return bool(wanted)
 
 
 def _unfit(db: sqlite3.Connection, relations: Mapping[str, Collection[str]]) -> list[str]:

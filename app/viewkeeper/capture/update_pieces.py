@@ -1,4 +1,12 @@
-"""From log rows to update messages: JSON, cut into pieces that Kafka takes, whatever the update's size."""
+"""From log rows to update messages: JSON, cut into pieces that Kafka takes, whatever the update's size.
+
+Which rows are one update, where transactions were marked as parts of ones over several sources: the rows of a read are
+whole transactions, but nothing shows where one ends and the next begins, except that a mark is its transaction's first
+row. So a mark that follows another ends that one's update and begins its own. The first mark names the update that it
+is read in, with what was read before it: transactions that need not have waited, and then do, as those after it must
+in any case; but had this mark come late in its transaction, that is still whole. Only a late one behind another mark of
+the same read would tear its transaction, which is why BEGIN must come directly before it (``part_marks``).
+"""
 
 from __future__ import annotations
 
@@ -12,10 +20,10 @@ import orjson
 from viewkeeper.algebra.types import Type
 from viewkeeper.managers.sources.sqlite_log import Captured, Layout
 from viewkeeper.managers.sources.sqlite_values import Misfit, json_value, natural_json
-from viewkeeper.messages import PIECE_BYTES
+from viewkeeper.messages import PIECE_BYTES, GlobalPart
 
 _IN_MEMORY = 16 * PIECE_BYTES
-_ENVELOPE = 300  # more than the fields around the changes take
+_ENVELOPE = 2_000  # more than the fields around the changes take
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,7 @@ class UpdatePieces:
     position: int
     file: IO[bytes]
     sizes: tuple[int, ...]
+    part_of: GlobalPart | None = None
 
     def messages(self) -> Iterator[bytes]:
         """The update's messages, in order."""
@@ -35,7 +44,7 @@ class UpdatePieces:
             "source": self.source,
             "txn": str(self.position),
             "position": self.position,
-            "global_txn": None,
+            "global_txn": self.part_of and {"id": self.part_of.id, "sources": sorted(self.part_of.sources)},
         }
         start = orjson.dumps(head)[:-1]
         for part, size in enumerate(self.sizes, 1):
@@ -46,14 +55,16 @@ class UpdatePieces:
 def encode_updates(
     source: str, rows: Iterable[tuple[Any, ...]], tables: Mapping[str, Captured], width: int
 ) -> Iterator[UpdatePieces]:
-    """Log rows (id, relation, op, ``width`` values before, as many after) as updates: boundaries part them."""
+    """Log rows (id, relation, op, ``width`` values before, as many after) as updates; what parts them: see above."""
     encoder = _Encoder(tables, width)
     spool = _Spool(source)
     for row in rows:
-        if row[2] == "boundary":
-            if update := spool.take():
-                yield update
-        else:
+        ends = row[2] == "boundary" or (row[2] == "part" and spool.part_of is not None)
+        if ends and (update := spool.take()):
+            yield update
+        if row[2] == "part":
+            spool.mark(row[0], GlobalPart(row[3], frozenset(row[3 + width].split(","))))
+        elif row[2] != "boundary":
             spool.add(row[0], encoder.change(row))
     if update := spool.take():
         yield update
@@ -67,6 +78,7 @@ class _Spool:
         self._reset()
 
     def _reset(self) -> None:
+        self.part_of: GlobalPart | None = None
         self._position = 0
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115, closed with the update
         self._sizes: list[int] = []
@@ -80,10 +92,20 @@ class _Spool:
         self._changes.append(change)
         self._bytes += len(change) + 1
 
+    def mark(self, position: int, part_of: GlobalPart) -> None:
+        """The update is a part of this transaction."""
+        self._position = position
+        self.part_of = part_of
+
     def take(self) -> UpdatePieces | None:
-        """The update collected so far, if there is one; then a new one begins."""
+        """The update collected so far, if there is one; then a new one begins.
+
+        A part is told even if it changed nothing that is captured: the other parts wait for it.
+        """
         self._flush()
-        update = UpdatePieces(self.source, self._position, self._file, tuple(self._sizes))
+        if self.part_of is not None and not self._sizes:
+            self._sizes.append(0)
+        update = UpdatePieces(self.source, self._position, self._file, tuple(self._sizes), self.part_of)
         self._reset()
         return update if update.sizes else None
 

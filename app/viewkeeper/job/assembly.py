@@ -106,7 +106,12 @@ def make_capture(config: Config, name: str) -> Capture:
     assert isinstance(section, SqliteConfig), f"no such kind of source: {section.kind}"
 
     return SqliteCapture(
-        name, str(section.path), section.topic, config.kafka.client(), lambda: oldest_position(config.warehouse, name)
+        name,
+        str(section.path),
+        section.topic,
+        config.kafka.client(),
+        lambda: oldest_position(config.warehouse, name),
+        config.global_txn,
     )
 
 

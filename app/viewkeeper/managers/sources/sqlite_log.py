@@ -2,8 +2,13 @@
 
 ``_viewkeeper_log`` has one row per changed row: ``id`` (AUTOINCREMENT: a position in the source's history), the
 relation, the op, and by position of the column the value before (``b0, b1, …``) and after (``a0, a1, …``). Its
-columns have no type, so that every value keeps its storage class. A ``boundary`` row changes nothing; no update
-spans it. ``_viewkeeper_state`` says what is captured, since when, and how far the log was pruned.
+columns have no type, so that every value keeps its storage class. ``_viewkeeper_state`` says what is captured, since
+when, and how far the log was pruned.
+
+Two kinds of rows change no relation. A ``boundary`` is written by this program in a transaction of its own, so no
+update spans it, and it belongs to none. A ``part`` is written by the program whose transaction is a part of one over
+several sources (``_viewkeeper_global_txn``): ``b0`` is that one's id, ``a0`` its sources, separated by commas. It
+belongs to an update and counts as a change of it in every position: the update is told even if it has no other.
 
 Law: no id ever means two things. A new log begins at the clock (microseconds since 1970), so its ids lie past those of
 any log that was in the database before; pruning brings them to the clock again, so that a copy of the database falls
@@ -31,6 +36,7 @@ from viewkeeper.managers.sources.sqlite_values import declared_type
 
 LOG = f"{OWN}log"
 STATE = f"{OWN}state"
+GLOBAL_TXN = f"{OWN}global_txn"
 FORMAT = 1
 BUSY_SECONDS = 10.0
 HOLD_SECONDS = 3600
