@@ -16,12 +16,13 @@ from rich.console import Console
 from tests.scale import scaled
 from viewkeeper import cli
 from viewkeeper.commands import status, status_sources, status_text
-from viewkeeper.commands.status_groups import configured_groups, sources_named
+from viewkeeper.commands.status_groups import configured_groups
 from viewkeeper.commands.status_sources import side_by_side
 from viewkeeper.commands.status_state import NOT_ASKED, JobState, Observer, State, gather
 from viewkeeper.config import Config
 from viewkeeper.errors import KafkaError, SourceUnreachable
 from viewkeeper.integrator.groups import split
+from viewkeeper.job.named_relations import sources_named
 from viewkeeper.job.status import StatusFile
 from viewkeeper.managers.recomputed_sql import parse_recomputed
 from viewkeeper.queue import consumer

@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -19,10 +20,12 @@ from tests.e2e.harness import PATIENCE, Installation, Write, Writers
 from tests.e2e.many_views import GROUPS, KEPT_BY, TABLES, VIEWS
 from tests.e2e.oracle import Oracle
 from viewkeeper.config import load_config
-from viewkeeper.errors import UsageError
+from viewkeeper.errors import SourceUnreachable, UsageError
 from viewkeeper.job.assembly import assemble
+from viewkeeper.job.joining import begin
 from viewkeeper.job.moving import settle_groups
 from viewkeeper.job.opening import Opening
+from viewkeeper.job.run import Groups
 from viewkeeper.queue.consumer import MESSAGES
 from viewkeeper.warehouse.warehouse import Warehouse
 
@@ -263,6 +266,56 @@ def test_oracle_a_group_that_fails_for_good_ends_alone(install: Install) -> None
     check_exact(good)
     stopped = world.reader("b").read("s").read_all()["id"].to_pylist()
     assert sorted(stopped) == [1, 2, 3], "all that came before it"
+
+
+def test_oracle_a_source_that_is_away_at_the_start_holds_back_only_its_groups(install: Install) -> None:
+    """Groups that share a source, one of which uses the source that is away; another that shares nothing."""
+    world = grouped(install, {"r": R, "rs": RS, "t": T}, groups={"left": ["r"], "both": ["rs"], "right": ["t"]})
+    oracles = [Oracle(world, *of) for of in (("left", ["r"]), ("both", ["rs"]), ("right", ["t"]))]
+    away = world.database("b").rename(world.folder / "away.db")
+    job = world.start("run")
+    world.await_cut(-1, job, "left")
+    world.await_cut(-1, job, "right")
+    eventually(lambda: status(world)["groups"]["both"]["trouble"], PATIENCE, "a group waits")
+    told = status(world)["groups"]
+    assert "b.db" in told["both"]["waiting"] and told["both"]["running"] and told["both"]["cut"] is None
+    assert not told["left"]["trouble"] and not told["right"]["trouble"]
+    world.write("a", "INSERT INTO r VALUES (4, 2)")  # in the log of a source that one of them reads, and one will
+    away.rename(world.database("b"))
+    world.await_cut(-1, job, "both")
+    with world.capturing():
+        for source, change in {"a": "r SET x = 3 - x", "b": "s SET x = 3 - x", "c": "t SET price = 7"}.items():
+            world.write(source, f"UPDATE {change} WHERE id < 3")
+        for group in ("left", "both", "right"):
+            world.await_position(job, group)
+        assert job.terminate().code == 0
+    check_exact(*oracles)
+
+
+def test_a_job_that_waits_for_a_source_is_stopped_at_once(install: Install) -> None:
+    world = grouped(install, {"r": R, "rs": RS})
+    world.database("b").rename(world.folder / "away.db")
+    job = world.start("run")
+    eventually(lambda: "trying again" in job.err.read_text() or not job.alive, PATIENCE, "it waits")
+    ended = job.terminate()
+    assert (ended.code, ended.errors) == (0, []), ended.err
+    assert not status(world)["groups"]["all"]["running"]
+
+
+def test_a_group_whose_source_does_not_come_ends_alone(install: Install, caplog: pytest.LogCaptureFixture) -> None:
+    world = grouped(install, {"r": R, "s": S, "rs": RS}, groups={"left": ["r"], "right": ["s"], "both": ["rs"]})
+    world.done("init")
+    config = load_config(world.conf)
+    world.database("b").rename(world.folder / "away.db")
+    with Warehouse(config.warehouse).lock(), pytest.raises(SourceUnreachable) as caught:
+        Groups(begin(config, threading.Event()), until_idle=True, stop=threading.Event(), patience=1.0).run()
+    assert caught.value.exit_code == 3
+    assert [problem.place for problem in caught.value.problems] == ["source b", "source b"]
+    stopped = {record.args[0] for record in caplog.records if "other groups go on" in record.msg and record.args}
+    assert stopped == {"right", "both"}
+    told = status(world)["groups"]
+    assert told["left"]["heartbeat"] and told["left"]["error"] is None
+    assert all("there is no database" in told[group]["error"] for group in stopped)
 
 
 def test_both_signals_end_all_groups_with_exit_0(install: Install) -> None:

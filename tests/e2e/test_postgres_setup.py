@@ -86,6 +86,16 @@ def test_tables_join_and_leave_the_publication_with_the_views_that_use_them(shop
     assert shop.capture().since()["orders"] > 0, "orders was not captured for a while"
 
 
+def test_what_is_captured_stays_so_if_it_is_installed_again(shop: Shop) -> None:
+    """Views that wait for another source may need it: their columns are not known, their tables are."""
+    assert shop.capture().captured() == {}
+    shop.capture().install(BOTH)
+    before = shop.capture().since(), shop.slots()
+    assert shop.capture().captured() == {"orders": [], "lines": []}
+    assert not shop.capture().install({**shop.capture().captured(), **ORDERS})
+    assert shop.published() == {"orders", "lines"} and (shop.capture().since(), shop.slots()) == before
+
+
 def test_a_publication_that_somebody_else_made_is_left_as_it_is(shop: Shop) -> None:
     shop.db.execute(f"CREATE PUBLICATION {shop.db.slot} FOR ALL TABLES")
     shop.capture().install(BOTH)

@@ -64,6 +64,15 @@ def parse_view(name: str, sql: str, catalog: Catalog) -> View:
         raise ViewError.at(problems.place, "the statement is nested too deeply") from None
 
 
+def tables_named(sql: str) -> set[tuple[str, str]]:
+    """The relations that a statement names, as (source, relation) in its own writing; none if it cannot be read."""
+    try:
+        statements = [s for s in sqlglot.parse(sql, dialect=_ViewSql) if s is not None]
+        return {(table.db, table.name) for s in statements for table in s.find_all(exp.Table) if table.db}
+    except (SqlglotError, RecursionError):
+        return set()
+
+
 def _parsed(name: str, sql: str, catalog: Catalog, problems: SqlProblems) -> View:
     select = _statement(sql, problems)
     _refuse_clauses(select, problems)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-import sqlglot
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
-
-from viewkeeper.algebra.sql_scope import match
 from viewkeeper.config import Config
 from viewkeeper.config_groups import ALL, AUTO
 from viewkeeper.integrator.groups import Split, split
+from viewkeeper.job.named_relations import sources_named
 from viewkeeper.warehouse.groups import groups_of
 
 
@@ -26,13 +20,3 @@ def configured_groups(config: Config) -> Split:
     for view, group in groups_of(config.warehouse, rest).items() if rest else ():
         found[group or ALL] = (*found.get(group or ALL, ()), view)
     return found
-
-
-def sources_named(sql: str, sources: Collection[str]) -> frozenset[str]:
-    """The sources whose relations a statement names: relations are always written ``source.relation``."""
-    try:
-        tables = [table for part in sqlglot.parse(sql, dialect="duckdb") if part for table in part.find_all(exp.Table)]
-    except SqlglotError:
-        return frozenset()
-    named = {match(table.db, sources) for table in tables if table.db}
-    return frozenset(name for name in named if name is not None)

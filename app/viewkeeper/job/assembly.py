@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,8 +19,10 @@ from viewkeeper.config import Config, ViewConfig
 from viewkeeper.config_groups import ALL
 from viewkeeper.config_sources import LEAST_CONNECTIONS, PostgresConfig, SourceConfig, SqliteConfig
 from viewkeeper.errors import Problem, ViewError
-from viewkeeper.integrator.groups import Split, split
+from viewkeeper.integrator.groups import Split, sources_of_group, split
+from viewkeeper.job.named_relations import Named
 from viewkeeper.job.patience import FIRST_START, patiently
+from viewkeeper.job.understood import Understood, used_by
 from viewkeeper.managers.keeping import REFRESH, Keeping
 from viewkeeper.managers.recomputed_sql import parse_recomputed
 from viewkeeper.managers.sources import Source
@@ -35,8 +37,8 @@ from viewkeeper.warehouse.reader import WarehouseReader
 class Project:
     """A configuration whose sources have been looked at and whose views have been understood; or one group of it.
 
-    ``groups`` are all groups of the configuration, each with its views. ``captured`` says for every source which
-    columns of which relations any view uses: what capture is to send does not depend on groups.
+    ``groups`` are all groups of the configuration, each with its views, and ``sources_of`` the sources of each of
+    these views. Where a source is away, it is not among ``sources``, and views that use it are not among ``views``.
     """
 
     config: Config
@@ -45,7 +47,8 @@ class Project:
     views: Mapping[str, View]
     captures: Mapping[str, Capture]
     groups: Split
-    captured: Mapping[str, Mapping[str, list[str]]]
+    sources_of: Mapping[str, frozenset[str]]
+    understood: Understood
     group: str = ALL
 
     @property
@@ -58,36 +61,39 @@ class Project:
         return used_by(self.views, source)
 
     def part(self, group: str) -> Project:
-        """One group alone, with connections of its own: it works while others do."""
+        """One group alone, whose views are all understood, with connections of its own: it works while others do."""
         views = {name: self.views[name] for name in self.groups[group]}
-        used = {source for view in views.values() for source in view.sources}
-        sources = {name: make_source(name, self._share(name)) for name in self.sources if name in used}
+        return self.part_with(group, self.sources_for(group), self.catalog, views)
+
+    def part_with(
+        self, group: str, sources: Mapping[str, Source], catalog: Catalog, views: Mapping[str, View]
+    ) -> Project:
+        """One group alone, with these ``sources_for`` it and these views."""
         captures = {name: make_capture(self.config, name) for name in sources}
         for name, source in sources.items():
             source.watch(used_by(views, name))
-        return replace(self, sources=sources, views=views, captures=captures, group=group)
+        return replace(self, sources=sources, catalog=catalog, views=views, captures=captures, group=group)
+
+    def sources_for(self, group: str) -> dict[str, Source]:
+        """The sources that a group uses, with connections for it alone."""
+        used = sources_of_group(self.groups[group], self.sources_of)
+        return {name: make_source(name, self._share(name)) for name in self.config.sources if name in used}
 
     def _share(self, source: str) -> SourceConfig:
         """A source's section for one of the groups that use it: they share its connections."""
         section = self.config.sources[source]
         if not isinstance(section, PostgresConfig):
             return section
-        users = sum(any(source in self.views[view].sources for view in views) for views in self.groups.values())
+        users = sum(source in sources_of_group(views, self.sources_of) for views in self.groups.values())
         return section.model_copy(update={"max_connections": max(LEAST_CONNECTIONS, section.max_connections // users)})
 
     def group_of(self, view: str) -> str:
         """The group that a view is in."""
         return next(group for group, views in self.groups.items() if view in views)
 
-
-def used_by(views: Mapping[str, View], source: str) -> dict[str, list[str]]:
-    """The relations of a source that these views use, and the columns they use of each."""
-    columns: dict[str, set[str]] = {}
-    for view in views.values():
-        for occurrence in view.occurrences:
-            if occurrence.source == source:
-                columns.setdefault(occurrence.relation, set()).update(c.name for c in occurrence.columns)
-    return {relation: sorted(names) for relation, names in sorted(columns.items())}
+    def understands(self, group: str) -> bool:
+        """Whether every view of a group is understood, so that it can begin."""
+        return all(view in self.views for view in self.groups[group])
 
 
 def make_source(name: str, section: SourceConfig) -> Source:
@@ -129,20 +135,26 @@ def assemble(config: Config, seconds: float = FIRST_START, stop: threading.Event
     for name, source in sources.items():
         found = patiently(source.describe, seconds=seconds, stop=stop)
         catalog |= {(name, relation): described for relation, described in found.items()}
-    views = parse_views(config, catalog)
-    used = {source for view in views.values() for source in view.sources}
-    captures = {name: make_capture(config, name) for name in sources if name in used}
-    for name in used:
-        sources[name].watch(used_by(views, name))
-    return Project(
-        config,
-        {name: s for name, s in sources.items() if name in used},
-        catalog,
-        views,
-        captures,
-        split(config, {name: view.sources for name, view in views.items()}),
-        {name: used_by(views, name) for name in used},
-    )
+    return project_of(config, sources, catalog, parse_views(config, catalog), {})
+
+
+def project_of(
+    config: Config,
+    sources: Mapping[str, Source],
+    catalog: Catalog,
+    views: Mapping[str, View],
+    named: Mapping[str, Named],
+) -> Project:
+    """The project of these sources and of the views that are understood; others name just these relations."""
+    sources_of = {name: view.sources for name, view in views.items()}
+    sources_of |= {name: frozenset(source for source, _ in relations) for name, relations in named.items()}
+    used = sources_of_group(config.views, sources_of)
+    there = {name: source for name, source in sources.items() if name in used}
+    for name, source in there.items():
+        source.watch(used_by(views, name))
+    captures = {name: make_capture(config, name) for name in there}
+    understood = Understood(catalog, views, named)
+    return Project(config, there, catalog, views, captures, split(config, sources_of), sources_of, understood)
 
 
 def keeping_of(section: ViewConfig) -> Keeping:
@@ -153,11 +165,16 @@ def keeping_of(section: ViewConfig) -> Keeping:
     return Keeping(section.algorithm, section.options, every)
 
 
-def parse_views(config: Config, catalog: Catalog) -> dict[str, View]:
-    """Every view of the configuration, each fit for its algorithm; or a ViewError with the problems of all of them."""
+def parse_views(config: Config, catalog: Catalog, names: Collection[str] | None = None) -> dict[str, View]:
+    """Every view of the configuration (of these ``names``), each fit for its algorithm; or a ViewError.
+
+    It has the problems of all of them.
+    """
     views: dict[str, View] = {}
     problems: list[Problem] = []
     for name, section in config.views.items():
+        if names is not None and name not in names:
+            continue
         try:
             views[name] = _parsed(name, section, catalog)
         except ViewError as error:

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from viewkeeper.errors import Problem, SourceError, SourceUnreachable, UsageError
+from viewkeeper.integrator.groups import sources_of_group
 from viewkeeper.job.assembly import Project
 from viewkeeper.job.source_identity import SourceIdentities
-from viewkeeper.warehouse.cuts import Cut, WarehouseTransaction
+from viewkeeper.warehouse.cuts import Cut
 from viewkeeper.warehouse.groups import groups
 from viewkeeper.warehouse.reader import WarehouseReader
 from viewkeeper.warehouse.warehouse import Warehouse
@@ -21,15 +22,23 @@ def settle_groups(project: Project, reload: Collection[str] = ()) -> None:
     that are not in ``reload``.
     """
     root = project.config.warehouse
-    newest = {group: cut for group in groups(root) if (cut := WarehouseReader(root, group).newest()) is not None}
+    newest = _newest(root)
     problems = list(_moved(project, newest, reload))
     if problems:
         raise UsageError(problems)
-    _refuse_other_histories(project, newest, reload)
+    for group in project.groups:
+        refuse_other_histories(project, group, newest, reload)
     for group, cut in newest.items():
         staying = [view for view in cut.versions if view in project.groups.get(group, ())]
         if len(staying) < len(cut.versions):
-            _leave(root, group, cut, staying, {s for view in staying for s in project.views[view].sources})
+            warehouse = Warehouse(root, group)
+            warehouse.open()
+            warehouse.leave(cut.versions.keys() - set(staying), sources_of_group(staying, project.sources_of))
+
+
+def _newest(root: Path) -> dict[str, Cut]:
+    """The newest cut of every group that has one."""
+    return {group: cut for group in groups(root) if (cut := WarehouseReader(root, group).newest()) is not None}
 
 
 def _moved(project: Project, newest: dict[str, Cut], reload: Collection[str]) -> Iterator[Problem]:
@@ -39,7 +48,7 @@ def _moved(project: Project, newest: dict[str, Cut], reload: Collection[str]) ->
         view: group
         for group, cut in newest.items()
         for view in cut.versions
-        if view in project.views and project.group_of(view) != group
+        if view in project.config.views and project.group_of(view) != group
         and view not in reload and not _is_in(newest.get(project.group_of(view)), view)
     }  # fmt: skip
     names = " ".join([*reload, *moved])
@@ -49,23 +58,21 @@ def _moved(project: Project, newest: dict[str, Cut], reload: Collection[str]) ->
         yield Problem(config.place("views", view), what, remedy)
 
 
-def _refuse_other_histories(project: Project, newest: Mapping[str, Cut], reload: Collection[str]) -> None:
+def refuse_other_histories(
+    project: Project, starting: str, newest: Mapping[str, Cut] | None = None, reload: Collection[str] = ()
+) -> None:
     """A group that starts afresh takes a source as it is now; another that uses it must be able to go on with that.
 
-    Raises UsageError where the source is not what the other group's newest cut was made from.
+    Raises UsageError where the source is not what the other group's newest cut was made from: once the first is
+    loaded, nothing would show it. Sources that are away are not looked at; the group cannot start without them.
     """
     config = project.config
-    afresh = {
-        source
-        for group, views in project.groups.items()
-        if group not in newest or set(views) <= {*reload, *(set(views) - newest[group].versions.keys())}
-        for view in views
-        for source in project.views[view].sources
-    }
+    newest = _newest(config.warehouse) if newest is None else newest
+    afresh = _afresh(project, starting, newest, reload)
     for group, cut in newest.items():
         going_on = [view for view in project.groups.get(group, ()) if view in cut.versions and view not in reload]
-        shared = afresh & {source for view in going_on for source in project.views[view].sources}
-        for name in sorted(shared & cut.positions.keys()):
+        shared = afresh & sources_of_group(going_on, project.sources_of)
+        for name in sorted(shared & cut.positions.keys() & project.sources.keys()):
             try:
                 SourceIdentities.of(config.warehouse, group).require({name: project.sources[name]})
                 project.sources[name].require(cut.positions[name])
@@ -77,14 +84,13 @@ def _refuse_other_histories(project: Project, newest: Mapping[str, Cut], reload:
                 raise UsageError(Problem(p.place, f"group {group}: {p.what}", remedy) for p in error.problems) from None
 
 
+def _afresh(project: Project, group: str, newest: Mapping[str, Cut], reload: Collection[str]) -> frozenset[str]:
+    """The sources of a group if none of its views goes on from a cut."""
+    views = project.groups[group]
+    known = newest[group].versions if group in newest else {}
+    going_on = [view for view in views if view in known and view not in reload]
+    return frozenset() if going_on else sources_of_group(views, project.sources_of)
+
+
 def _is_in(cut: Cut | None, view: str) -> bool:
     return cut is not None and view in cut.versions
-
-
-def _leave(root: Path, group: str, cut: Cut, views: Collection[str], sources: Collection[str]) -> None:
-    """A cut of the group with these views alone."""
-    warehouse = Warehouse(root, group)
-    warehouse.open()
-    positions = {name: text for name, text in cut.positions.items() if name in sources}
-    offsets = {name: cut.offsets[name] for name in positions}
-    warehouse.commit(WarehouseTransaction(cut.last_update, positions, offsets, cut.level, views=views))

@@ -45,8 +45,6 @@ from viewkeeper.warehouse.warehouse import Warehouse
 
 log = logging.getLogger("viewkeeper")
 
-_INSTALLING = threading.Lock()
-
 
 @dataclass
 class Opening:
@@ -75,8 +73,8 @@ class Opening:
             cut = self._load_all(cut)
         elif missing:
             cut = self._load_missing(cut, known, missing)
-        elif cut.versions.keys() - known.keys():
-            cut = self._leave(cut)
+        elif gone := cut.versions.keys() - known.keys():
+            cut = self.warehouse.leave(gone, self.project.sources)
         keeper = self._keeper(cut, self.project.views)
         patiently(lambda: self._check_topics(keeper), seconds=FIRST_START, stop=self.stop)
         return keeper
@@ -124,9 +122,8 @@ class Opening:
 
     def _install_capture(self) -> None:
         """Makes every source log the changes that views need."""
-        for name, capture in self.project.captures.items():
-            with _INSTALLING:  # groups open at the same time, and may share the source
-                capture.install(self.project.captured[name], bool(self.reload))
+        for capture in self.project.captures.values():
+            self.project.understood.install(capture, bool(self.reload))
 
     def _check_sources(self, cut: Cut, known: Mapping[str, View]) -> None:
         """Raises what to do where a change since the cut, of a relation that known views use, may be in no log."""
@@ -152,14 +149,6 @@ class Opening:
         ]
         if problems:
             raise UsageError(problems)
-
-    def _leave(self, cut: Cut) -> Cut:
-        """A cut without the views, and the sources, that the configuration no longer has."""
-        positions = {name: text for name, text in cut.positions.items() if name in self.project.sources}
-        offsets = {name: cut.offsets[name] for name in positions}
-        return self.warehouse.commit(
-            WarehouseTransaction(cut.last_update, positions, offsets, self._level, views=self.project.views)
-        )
 
     def _load_all(self, cut: Cut | None) -> Cut:
         """Every view from one freeze of all sources: cut 0, or a fresh start after everything was lost."""

@@ -14,11 +14,12 @@ from typing import Any
 
 from viewkeeper.config import Config, load_config
 from viewkeeper.errors import UserError, ViewkeeperError
-from viewkeeper.job.assembly import Project, assemble
+from viewkeeper.job.assembly import Project
 from viewkeeper.job.group_job import GroupJob
+from viewkeeper.job.joining import begin, join
 from viewkeeper.job.moving import settle_groups
 from viewkeeper.job.opening import Opening
-from viewkeeper.job.patience import Stopped
+from viewkeeper.job.patience import FIRST_START, Stopped
 from viewkeeper.job.status import StatusFile
 from viewkeeper.job.stopping import stoppable
 from viewkeeper.warehouse.warehouse import Warehouse
@@ -35,7 +36,7 @@ def run_job(config_file: str, until_idle: bool = False) -> int:
 
 def _run(config: Config, until_idle: bool, stop: threading.Event) -> None:
     try:
-        project = assemble(config, stop=stop)
+        project = begin(config, stop)
         with Warehouse(config.warehouse, keep=config.keep).lock():
             settle_groups(project)
             Groups(project, until_idle, stop).run()
@@ -74,6 +75,7 @@ class Groups:
     project: Project
     until_idle: bool
     stop: threading.Event
+    patience: float = FIRST_START  # seconds that a group waits for a source that is away at the start
     _failures: dict[str, BaseException] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -111,11 +113,19 @@ class Groups:
                 log.warning("group %s has stopped: %s; other groups go on", group, error)
 
     def _keep(self, group: str, stop: threading.Event, spark: _Session) -> None:
-        config, part = self.project.config, self.project.part(group)
-        warehouse = Warehouse(config.warehouse, group, keep=config.keep)
-        keeper = Opening(part, warehouse, stop=stop).open()
+        config = self.project.config
         status = StatusFile.of(config.warehouse, group)
+        part = self._part(group, stop, status)
+        keeper = Opening(part, Warehouse(config.warehouse, group, keep=config.keep), stop=stop).open()
         GroupJob(part, keeper, status, stop, spark).run(self.until_idle)
+
+    def _part(self, group: str, stop: threading.Event, status: StatusFile) -> Project:
+        if self.project.understands(group):
+            return self.project.part(group)
+        try:
+            return join(self.project, group, stop, status.waits, self.patience)
+        finally:
+            status.waits(None)
 
     def _raise(self) -> None:
         """What the groups failed with: what the user can change comes first, every problem is told."""

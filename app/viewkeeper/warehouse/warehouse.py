@@ -190,14 +190,17 @@ class Warehouse(WarehouseReader):
         fault.reached("clear")
         return cut
 
-    def leave(self, views: Collection[str]) -> Cut:
-        """A cut that repeats the newest without these views, as they go to other groups or leave the configuration."""
+    def leave(self, views: Collection[str], sources: Collection[str] | None = None) -> Cut:
+        """A cut that repeats the newest without these views, as they go to other groups or leave the configuration.
+
+        ``sources`` are those that stay (all, unless told): the others' positions are the group's no more.
+        """
         newest = self._newest
         assert newest is not None, "there is nothing to leave before the first load"
+        positions = {name: text for name, text in newest.positions.items() if sources is None or name in sources}
+        offsets = {name: newest.offsets[name] for name in positions}
         staying = [view for view in newest.versions if view not in views]
-        return self.commit(
-            WarehouseTransaction(newest.last_update, newest.positions, newest.offsets, newest.level, views=staying)
-        )
+        return self.commit(WarehouseTransaction(newest.last_update, positions, offsets, newest.level, views=staying))
 
     def _next_cut(self, transaction: WarehouseTransaction) -> Cut:
         newest = self._newest

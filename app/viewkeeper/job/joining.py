@@ -1,0 +1,58 @@
+"""A source that is away when the job starts holds back only the groups that use it.
+
+At start every source is looked at once, all at the same time. Views whose sources are there are understood, and groups
+of such views begin. Each other group looks at its sources again in its own thread, and joins when they are there.
+
+Groups are split by what views name, so the split is the one that there is when no source is away. Groups that share a
+source need not wait for each other: what capture is to send stays at least what it was (``Understood``), and how far a
+shared source's log may be forgotten is told by every group's newest cut, whether the group is at work or not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from viewkeeper.config import Config
+from viewkeeper.errors import ViewkeeperError
+from viewkeeper.job.assembly import Project, make_source, parse_views, project_of
+from viewkeeper.job.looking import look
+from viewkeeper.job.moving import refuse_other_histories
+from viewkeeper.job.named_relations import relations_named
+from viewkeeper.job.patience import FIRST_START, patiently
+
+LOOK = 3.0
+"""Seconds that a source may take to answer before groups that do not use it begin."""
+
+
+def begin(config: Config, stop: threading.Event) -> Project:
+    """The project as far as its sources are there; raises the problems of all views that can be judged by that."""
+    sources = {name: make_source(name, section) for name, section in config.sources.items()}
+    looked = look(sources.values(), stop, LOOK)
+    named = {name: relations_named(section.sql, sources) for name, section in config.views.items()}
+    waiting = {name: r for name, r in named.items() if any(source in looked.away for source, _ in r)}
+    views = parse_views(config, looked.catalog, [name for name in named if name not in waiting])
+    there = {name: source for name, source in sources.items() if name not in looked.away}
+    return project_of(config, there, looked.catalog, views, waiting)
+
+
+def join(
+    project: Project,
+    group: str,
+    stop: threading.Event,
+    waiting: Callable[[ViewkeeperError | None], None] = lambda error: None,
+    patience: float = FIRST_START,
+) -> Project:
+    """The part of a group that waited, as soon as its sources are there; raises why one is not, after ``patience``.
+
+    ``waiting`` hears what the group waits for. The caller holds the warehouse's lock.
+    """
+    sources = project.sources_for(group)
+    found = patiently(lambda: look(sources.values(), stop).complete(), seconds=patience, stop=stop, waiting=waiting)
+    catalog = project.understood.described(found)
+    views = parse_views(project.config, catalog, project.groups[group])
+    assert all(view.sources == project.sources_of[name] for name, view in views.items()), "the split would be another"
+    project.understood.add(views, found)
+    part = project.part_with(group, sources, catalog, views)
+    patiently(lambda: refuse_other_histories(part, group), seconds=patience, stop=stop, waiting=waiting)
+    return part
