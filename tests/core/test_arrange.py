@@ -333,11 +333,11 @@ def test_oracle_the_cut_into_batches_decides_nothing_but_the_order() -> None:
 
 def test_a_hundred_thousand_updates_are_arranged_in_a_fraction_of_a_second() -> None:
     told = received(large(100_000, random.Random(1)))
-    begin = time.perf_counter()
+    begin = time.process_time()
     arranged = arrange(told, SOURCES)
-    took = time.perf_counter() - begin
+    took = time.process_time() - begin
     assert len(arranged.ready.updates) > 90_000
-    assert took < 2, f"{took:.2f} s"  # 0.3 s when nothing else runs
+    assert took < 4, f"{took:.2f} s"  # 0.3 s when nothing else runs; the square of the updates would take minutes
 
 
 def large(size: int, rng: random.Random) -> list[Update]:
@@ -357,6 +357,6 @@ def large(size: int, rng: random.Random) -> list[Update]:
 
 def test_a_batch_without_global_transactions_costs_a_look() -> None:
     told = received([update("shop", i) for i in range(100_000)])
-    begin = time.perf_counter()
+    begin = time.process_time()
     arranged = arrange(told, SOURCES)
-    assert time.perf_counter() - begin < 0.3 and np.array_equal(arranged.rows, np.arange(100_000))
+    assert time.process_time() - begin < 1 and np.array_equal(arranged.rows, np.arange(100_000))

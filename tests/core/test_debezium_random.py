@@ -198,7 +198,7 @@ class Play:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=scaled(150, 1500), deadline=None)
+@settings(max_examples=scaled(60, 1500), deadline=None)
 def test_oracle_every_transaction_comes_out_once_in_commit_order_and_whole(seed: int) -> None:
     play = Play(seed)
     assert play.run() == play.history.expected
@@ -223,7 +223,7 @@ def without_one_message(seed: int) -> None:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=scaled(100, 1000), deadline=None)
+@settings(max_examples=scaled(40, 1000), deadline=None)
 def test_oracle_a_transaction_with_a_message_missing_never_comes_out(seed: int) -> None:
     without_one_message(seed)
 

@@ -161,7 +161,7 @@ class Play:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=scaled(30, 150), deadline=None)
+@settings(max_examples=scaled(12, 150), deadline=None)
 def test_oracle_redelivery_crashes_and_views_added_late(seed: int) -> None:
     play = Play(seed)
     queue = play.queue()

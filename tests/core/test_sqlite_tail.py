@@ -191,7 +191,7 @@ def test_agree_a_kept_tail_and_one_read_anew_whatever_is_written_between_questio
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = changes = 0
-    for seed in range(scaled(8, 24)):
+    for seed in range(scaled(4, 24)):
         monkeypatch.setattr(sqlite_tail, "SPOOL_ROWS", 3 if seed % 2 else 200_000)
         more = history_agrees(seed, tmp_path / f"{seed}.db")
         answers, changes = answers + more[0], changes + more[1]

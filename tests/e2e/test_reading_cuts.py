@@ -142,7 +142,7 @@ class History:
 NUMBER = pa.schema([("n", pa.int64())])
 
 
-@pytest.mark.parametrize("seed", range(scaled(1, 6)))
+@pytest.mark.parametrize("seed", range(scaled(1, 2)))
 def test_agree_arrow_and_spark_at_every_cut(tmp_path: Path, spark: Any, seed: int) -> None:
     """Before, at and after folds; then again with the versions of the first half deleted. Replay by the seed."""
     history = History(tmp_path, seed)
