@@ -51,9 +51,10 @@ class Update:
 class Shop:
     """A database with a capture that looks when it is told to."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, encoding: str = "UTF-8"):
         self.path = str(path)
         self.db = self.connect()
+        self.db.execute(f"PRAGMA encoding = '{encoding}'")
         self.db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a)")
         self.db.execute("CREATE TABLE other (id INTEGER PRIMARY KEY)")
         self.told = Told()

@@ -2,107 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import eventually
-from viewkeeper.algebra.types import INTEGER, Column, Relation
-from viewkeeper.config import Config, load_config
+from viewkeeper.config import Config
 from viewkeeper.errors import SourceError, SourceUnreachable, UsageError, ViewError
-from viewkeeper.job.assembly import Project, assemble, make_capture
-from viewkeeper.job.joining import begin, join
-from viewkeeper.job.looking import look
+from viewkeeper.job.assembly import assemble, make_capture
+from viewkeeper.job.joining import join
 from viewkeeper.job.moving import refuse_other_histories, settle_groups
 from viewkeeper.job.named_relations import relations_named
 from viewkeeper.job.patience import Stopped
-from viewkeeper.warehouse.cuts import WarehouseTransaction
+from viewkeeper.managers.sources.sqlite import SqliteSource
 from viewkeeper.warehouse.warehouse import Warehouse
 
-TABLES = {
-    "a": ["CREATE TABLE r (id INTEGER PRIMARY KEY, x INTEGER, y TEXT)", "CREATE TABLE q (id INTEGER PRIMARY KEY)"],
-    "b": ["CREATE TABLE s (id INTEGER PRIMARY KEY, x INTEGER)"],
-    "c": ["CREATE TABLE t (id INTEGER PRIMARY KEY, x INTEGER)"],
-    "d": ["CREATE TABLE u (id INTEGER PRIMARY KEY, x INTEGER)"],
-}
-RS = "SELECT r.id, r.y, s.id AS s FROM a.r JOIN b.s ON s.x = r.x"
-VIEWS: dict[str, Any] = {
-    "r": "SELECT id, x FROM a.r",
-    "rs": RS,
-    "loose": {"sql": RS, "algorithm": "convergent"},
-    "t": "SELECT id FROM C.T WHERE x > 1",
-    "counts": {
-        "sql": "WITH n AS (SELECT x, count(*) AS n FROM c.t GROUP BY x) "
-        "SELECT n.n FROM n WHERE n.x IN (SELECT x FROM d.u)",
-        "algorithm": "refresh",
-    },
-    "u": "SELECT id FROM d.u",
-}
-
-
-@dataclass
-class Place:
-    """Databases, each of which may be taken away, and a configuration of views over them."""
-
-    folder: Path
-
-    def configure(self, views: Mapping[str, Any] = VIEWS, **settings: Any) -> Config:
-        conf = {
-            "kafka": {"bootstrap": "127.0.0.1:1"},
-            "warehouse": "warehouse",
-            "sources": {source: {"kind": "sqlite", "path": f"{source}.db"} for source in TABLES},
-            "views": {name: {"sql": view} if isinstance(view, str) else view for name, view in views.items()},
-            **settings,
-        }
-        (self.folder / "conf.yaml").write_text(json.dumps(conf))
-        return load_config(self.folder / "conf.yaml")
-
-    def write(self, source: str, *statements: str) -> None:
-        with closing(sqlite3.connect(self.folder / f"{source}.db")) as db:
-            for statement in statements:
-                db.execute(statement)
-            db.commit()
-
-    def take_away(self, *sources: str) -> None:
-        for source in sources:
-            (self.folder / f"{source}.db").rename(self.folder / f"{source}.away")
-
-    def bring_back(self, *sources: str) -> None:
-        for source in sources:
-            (self.folder / f"{source}.away").rename(self.folder / f"{source}.db")
-
-    def cut(self, group: str, views: Sequence[str], **positions: str) -> None:
-        """The first cut of a group."""
-        warehouse = Warehouse(self.folder / "warehouse", group)
-        warehouse.open()
-        schema = assemble(load_config(self.folder / "conf.yaml")).views
-        for view in views:
-            warehouse.load(view, schema[view].schema, schema[view].sql, [], 0)
-        warehouse.commit(WarehouseTransaction(0, positions, dict.fromkeys(positions, 0), "complete", views=views))
+from .away_worlds import RS, TABLES, VIEWS, Place, begun, joined
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    made = Place(tmp_path)
-    for source, statements in TABLES.items():
-        made.write(source, *statements)
-    return made
-
-
-def begun(config: Config) -> Project:
-    return begin(config, threading.Event())
-
-
-def joined(project: Project, group: str) -> Project:
-    return join(project, group, threading.Event(), patience=0.0)
+    return Place.made(tmp_path)
 
 
 # ---- what a view's text tells
@@ -179,62 +101,6 @@ def test_all_views_that_can_be_judged_are_judged_at_the_start(place: Place) -> N
         joined(project, project.group_of("late"))
 
 
-# ---- looking
-
-
-@dataclass
-class Described:
-    """A source as far as looking at it goes."""
-
-    name: str
-    describe: Callable[[], Any]
-
-
-def test_sources_are_looked_at_at_the_same_time() -> None:
-    meeting = threading.Barrier(3, timeout=30)
-    table = Relation("x", "r", (Column("id", INTEGER),))
-
-    def there() -> dict[str, Relation]:
-        meeting.wait()
-        return {"r": table}
-
-    def away() -> dict[str, Relation]:
-        meeting.wait()
-        raise SourceUnreachable.at("source y", "is away")
-
-    def broken() -> dict[str, Relation]:
-        meeting.wait()
-        raise SourceError.at("source z", "is no database")
-
-    sources: list[Any] = [Described("x", there), Described("y", away), Described("z", broken)]
-    looked = look(sources, threading.Event())
-    assert looked.catalog == {("x", "r"): table} and list(looked.away) == ["y", "z"]
-    with pytest.raises(SourceError, match="is no database"):  # waiting is no help
-        looked.complete()
-
-
-def test_a_source_that_does_not_answer_holds_up_neither_the_others_nor_a_stop() -> None:
-    never, stop = threading.Event(), threading.Event()
-    sources: list[Any] = [Described("x", dict), Described("y", never.wait)]
-    looked = look(sources, stop, seconds=0.1)
-    assert list(looked.away) == ["y"]
-    with pytest.raises(SourceUnreachable, match="source y: has not answered yet"):
-        looked.complete()
-    stopping = threading.Timer(0.1, stop.set)
-    stopping.start()
-    before = time.monotonic()
-    with pytest.raises(Stopped):
-        look(sources, stop)
-    assert time.monotonic() - before < 5
-    never.set()
-
-
-def test_what_is_no_error_of_a_source_is_raised() -> None:
-    sources: list[Any] = [Described("x", lambda: {}["r"])]
-    with pytest.raises(KeyError):
-        look(sources, threading.Event())
-
-
 # ---- joining
 
 
@@ -270,6 +136,21 @@ def test_a_table_altered_while_its_group_waited_is_noticed(place: Place) -> None
     place.bring_back("b")
     place.write("a", "ALTER TABLE r ADD COLUMN z INTEGER")
     with pytest.raises(SourceError, match="source a: table r was altered while the job waited"):
+        joined(project, "a")
+
+
+def test_an_index_made_while_its_group_waited_is_no_alteration(place: Place) -> None:
+    config = place.configure(groups="auto")
+    place.take_away("b")
+    project = begun(config)
+    place.bring_back("b")
+    place.write("a", "CREATE INDEX r_x ON r (x)")
+    assert joined(project, "a").views.keys() == {"r", "rs"}
+    place.write("a", "DROP INDEX r_x", "CREATE UNIQUE INDEX r_y ON r (y)")
+    part = joined(project, "a")
+    part.understood.install(part.captures["a"])  # it knows of all unique keys: they are for capture to mind
+    place.write("a", "DROP TABLE r")
+    with pytest.raises(SourceError, match="source a: table r was altered"):
         joined(project, "a")
 
 
@@ -343,6 +224,42 @@ def test_a_group_that_waited_and_starts_afresh_takes_no_source_that_others_canno
         settle_groups(project)  # a is there: at the start it is seen too
     place.take_away("a")
     refuse_other_histories(begun(config), "right")  # who cannot start cannot do harm
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_group_joins_while_another_that_shares_its_source_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """Between the look at the other's newest cut and the question for its log, that group cuts, and capture prunes."""
+    config = place.configure({"r": VIEWS["r"], "rs": RS}, groups={"left": ["r"], "right": ["rs"]})
+    whole, capture = assemble(config), make_capture(config, "a")
+    whole.understood.install(capture)
+    place.write("a", "INSERT INTO r VALUES (1, 1, 'p')")
+    place.cut("left", ["r"], a=whole.sources["a"].last_change())
+    place.take_away("b")
+    project = begun(config)
+    settle_groups(project)
+    place.bring_back("b")
+    asked, require = [], SqliteSource.require
+
+    def at_work(source: SqliteSource, position: str) -> None:
+        asked.append(position)
+        if len(asked) < 3:
+            place.write("a", f"INSERT INTO r VALUES ({len(asked) + 1}, 1, 'q')")
+            later = whole.sources["a"].last_change()
+            place.cut("left", ["r"], a=later)
+            capture.prune(int(later))
+        elif lost:
+            capture.remove()
+        require(source, position)
+
+    monkeypatch.setattr(SqliteSource, "require", at_work)
+    if lost:
+        with pytest.raises(UsageError, match=r"group left: .*load all of these together"):
+            joined(project, "right")
+    else:
+        assert joined(project, "right").views.keys() == {"rs"}
+    assert asked == sorted(set(asked), key=int) and len(asked) == 3
 
 
 def test_views_leave_a_group_whose_source_is_away(place: Place) -> None:

@@ -14,10 +14,19 @@ from viewkeeper.capture.part_marks import OBJECTS
 from viewkeeper.managers.sources import sqlite_log as log
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    with closing(Shop(tmp_path / "shop.db")) as made:
+@pytest.fixture(params=["UTF-8", "UTF-16"])
+def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
+    with closing(Shop(tmp_path / "shop.db", request.param)) as made:
         yield made
+
+
+def test_a_mark_is_taken_whatever_encoding_the_database_has(shop: Shop) -> None:
+    ids = ["g1", " !~", "x" * 200]
+    for row, id in enumerate(ids):
+        shop.part(id, row)
+    shop.db.execute("INSERT INTO t VALUES (7, 'ä€𝄞')")
+    assert shop.look() == [Update("g1", [0]), Update(" !~", [1]), Update("x" * 200, [2, 7])]
+    assert (shop.told.messages[-1].changes[-1].after or {})["a"] == "ä€𝄞"
 
 
 # ---- what is refused

@@ -185,7 +185,7 @@ class Debezium:
         """Captures one more source. Not ``guarded``, a lost slot ends nothing, as in a user's own Kafka Connect."""
         supervised = self._supervised(folder, source)
         if guarded:
-            supervised.check()  # what it raises would end all of the capture
+            supervised.check()  # what it raises would be raised only in the end
         else:
             supervised = Supervised(source.name, supervised.connector)
         self._connectors.append(supervised)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -10,11 +11,14 @@ from typing import Any
 
 import orjson
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.conftest import SharedBroker, eventually
-from viewkeeper.capture.sqlite_capture import SqliteCapture, run_capture
-from viewkeeper.capture.update_topic import Fenced
+from viewkeeper.capture.side_by_side import SideBySide
+from viewkeeper.capture.sqlite_capture import SqliteCapture
+from viewkeeper.capture.update_topic import Fenced, TooLarge
 from viewkeeper.errors import SourceError
+from viewkeeper.managers.sources import sqlite_log as log
 from viewkeeper.managers.sources.sqlite import SqliteSource
 from viewkeeper.messages import PIECE_BYTES, UpdateMessage
 
@@ -33,7 +37,8 @@ class Running:
 
     def _run(self) -> None:
         try:
-            run_capture([self.capture], self.stop)
+            with SideBySide(self.stop, several=False) as captures:
+                captures.start(self.capture)
         except Exception as error:
             self.failure = error
 
@@ -55,7 +60,7 @@ class Shop:
         self.running: list[Running] = []
 
     def capture(self, floor: Callable[[], int] | None = None) -> SqliteCapture:
-        return SqliteCapture("shop", self.path, self.topic, self.broker.client(), floor)
+        return SqliteCapture("shop", self.path, self.topic, self.broker.client(), floor, [["shop", "crm"]])
 
     def install(self) -> None:
         self.capture().install({"t": ["id", "a", "price", "raw"]})
@@ -63,6 +68,29 @@ class Shop:
     def start(self, floor: Callable[[], int] | None = None) -> Running:
         self.running.append(Running(self.capture(floor)))
         return self.running[-1]
+
+    def part(self, number: int, text: str = "") -> None:
+        """A transaction of one row that is marked as a part of one over several sources, and so is an update."""
+        self.db.execute("BEGIN IMMEDIATE")
+        self.db.execute(f"INSERT INTO {log.GLOBAL_TXN} (id, sources) VALUES (?, 'shop,crm')", (f"g{number}",))
+        self.db.execute("INSERT INTO t (id, a) VALUES (?, ?)", (number, text))
+        self.db.execute("COMMIT")
+
+    def parts(self) -> list[str]:
+        """The transactions over several sources of which parts were told."""
+        return [update.global_txn.id for update in self.updates() if update.global_txn]
+
+    def limit(self, bytes: int) -> None:
+        """How large a message the topic takes."""
+        change = ConfigEntry("max.message.bytes", str(bytes), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=[change])
+        admin = AdminClient(self.broker.client())
+        for done in admin.incremental_alter_configs([resource]).values():
+            done.result(30)
+
+    def kafka_transactions(self) -> int:
+        """How many the topic has seen: each ends with a record that readers are not shown."""
+        return self.broker.end(self.topic) - len(self.broker.messages(self.topic))
 
     def updates(self) -> list[UpdateMessage]:
         return [UpdateMessage.model_validate_json(m.value() or b"") for m in self.broker.messages(self.topic)]
@@ -145,6 +173,54 @@ def test_a_large_update_is_sent_in_pieces_that_arrive_whole(shop: Shop) -> None:
     assert max(len(m.value() or b"") for m in shop.broker.messages(shop.topic)) <= PIECE_BYTES
 
 
+def test_the_updates_of_a_read_are_sent_in_few_kafka_transactions(shop: Shop) -> None:
+    """A transaction of its own for each would take some 10 ms each, however many wait."""
+    shop.db.execute("PRAGMA synchronous = OFF")
+    shop.install()
+    for number in range(1500):
+        shop.part(number)
+    shop.start()
+    shop.await_changes(1500)
+    assert shop.parts() == [f"g{number}" for number in range(1500)]
+    assert shop.kafka_transactions() == 2, "a thousand updates, then the rest"
+
+
+def test_kafka_transactions_are_limited_in_bytes_and_tear_no_update(shop: Shop) -> None:
+    shop.install()
+    for number in range(5):
+        shop.part(number, "x" * 4_000_000)
+    shop.db.execute("BEGIN")
+    shop.db.execute(f"INSERT INTO {log.GLOBAL_TXN} VALUES ('large', 'shop,crm')")
+    shop.db.executemany("INSERT INTO t (id, a) VALUES (?, ?)", [(i, "x" * 400_000) for i in range(10, 40)])
+    shop.db.execute("COMMIT")
+    shop.part(40)
+    shop.start()
+    shop.await_changes(36)
+    assert shop.kafka_transactions() == 5, "two, two and one of the first, the large one, the last"
+    assert list(dict.fromkeys(shop.parts())) == [*(f"g{number}" for number in range(5)), "large", "g40"]
+
+
+def test_an_update_too_large_for_the_broker_is_named_and_those_before_it_are_sent(shop: Shop) -> None:
+    shop.limit(600_000)
+    shop.install()
+    noise = random.Random(1).randbytes(500_000).hex()  # nothing that compression makes small
+    shop.part(1)
+    shop.part(2)
+    shop.part(3, noise)
+    shop.part(4)
+    running = shop.start()
+    eventually(lambda: running.failure, 30)
+    assert isinstance(running.failure, TooLarge)
+    (third,) = shop.db.execute(f"SELECT id + 1 FROM {log.LOG} WHERE op = 'part' AND b0 = 'g3'").fetchone()
+    assert f"refuses a message of update {third}: it is too large; raise the topic's" in str(running.failure)
+    assert shop.parts() == ["g1", "g2"]
+
+    shop.limit(2_000_000)
+    shop.start()
+    shop.await_changes(4)
+    assert shop.parts() == ["g1", "g2", "g3", "g4"]
+
+
 def test_a_value_that_does_not_fit_its_type_is_sent_for_the_reader_to_refuse(shop: Shop) -> None:
     shop.install()
     shop.start()
@@ -163,6 +239,14 @@ def test_a_column_that_views_begin_to_use_comes_in_its_type_from_a_capture_that_
     shop.install()
     shop.db.execute("INSERT INTO t VALUES (2, 'a', 2.5, NULL)")
     assert [change.after["price"] for change in shop.await_changes(2)] == ["2.50", "2.50"]
+
+
+def test_a_log_of_nothing_waits_for_the_first_relation(shop: Shop) -> None:
+    SqliteCapture("shop", shop.path, shop.topic, shop.broker.client()).install({})
+    shop.start()
+    shop.install()
+    shop.db.execute("INSERT INTO t (id) VALUES (1)")
+    assert [change.after["id"] for change in shop.await_changes(1)] == [1]
 
 
 def test_an_older_copy_of_the_database_is_refused(shop: Shop) -> None:
@@ -211,8 +295,9 @@ def test_a_failure_that_nobody_foresaw_ends_every_capture_and_is_raised(shop: Sh
 
     shop.install()
     stop = threading.Event()
-    with pytest.raises(ZeroDivisionError):
-        run_capture([shop.capture(), Broken("broken", shop.path, shop.topic, shop.broker.client())], stop)
+    with pytest.raises(ZeroDivisionError), SideBySide(stop) as captures:
+        captures.start(shop.capture())
+        captures.start(Broken("broken", shop.path, shop.topic, shop.broker.client()))
     assert stop.is_set()
 
 

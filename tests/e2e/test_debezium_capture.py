@@ -100,6 +100,25 @@ def test_a_source_that_is_away_is_told_and_holds_up_no_other(
     assert len(lines) < 12 and not any("Exception" in line or "\tat " in line for line in lines), lines
 
 
+def test_a_source_that_is_away_at_the_start_is_captured_once_it_comes(install: Install, postgres: Servers) -> None:
+    server = postgres.own()
+    server.execute("CREATE DATABASE away")
+    shop = make_shop(install, Database(server, "away"))
+    shop.db.execute(*TABLES)
+    server.kill()
+    shop.world.views["names"] = "SELECT name FROM crm.customers"
+    shop.world.configure()
+    with shop.world.capturing() as capture:
+        assert "capturing crm;" in capture.out.read_text()
+        shop.world.write("crm", "INSERT INTO customers VALUES (7, 'Ada')")
+        eventually(lambda: shop.world.messages("crm"), PATIENCE, "the SQLite source is captured")
+        eventually(lambda: "source shop: " in capture.err.read_text(), PATIENCE, "that is told")
+        server.start()
+        eventually(lambda: "capturing shop;" in capture.out.read_text(), PATIENCE, "it is captured")
+        shop.db.execute("INSERT INTO orders VALUES (1)")
+        eventually(lambda: rows(shop.done()) == [1], PATIENCE, "the transaction")
+
+
 # ---- a Kafka Connect of one's own
 
 
@@ -194,8 +213,8 @@ def test_print_refers_to_a_password_without_showing_it(
 
 def test_a_wrong_password_is_one_sentence(guarded: PostgresServer, install: Install) -> None:
     shop = make_shop(install, Database(guarded, "guarded"), url=guarded.url("guarded", password="wr0ng"))
-    for command in ("check", "capture"):
-        ended = shop.world.run(command)
+    for command in (["check"], ["capture", "shop"]):
+        ended = shop.world.run(*command)
         assert ended.code == 3
         assert "password authentication failed" in ended.errors[-1]
         assert "wr0ng" not in ended.out + ended.err

@@ -164,7 +164,7 @@ def test_a_log_removed_and_made_anew_is_refused_until_the_views_are_loaded(shop:
     for reload in ((), ("sold",)):
         with pytest.raises(SourceError, match=r"its change log begins at .* past .*init --reload"):
             open_and_close(shop, *reload)
-    assert "was it removed" in shop.run("capture").err
+    assert "was it removed" in shop.run("capture", "shop").err
 
     open_and_close(shop, *shop.views)
     assert read(shop, "sold") == list(range(1, 5 + written))
@@ -183,7 +183,7 @@ def test_an_older_copy_is_refused_until_every_view_is_loaded_and_capture_then_go
     shutil.copy(copy, database)
     with pytest.raises(SourceError, match=r"older copy.*init --reload"):
         open_and_close(shop)
-    assert "older copy" in shop.run("capture").err
+    assert "older copy" in shop.run("capture", "shop").err
 
     open_and_close(shop, *shop.views)
     assert read(shop, "sold") == [1, 2]

@@ -23,7 +23,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -31,7 +31,7 @@ from typing import IO
 from viewkeeper.capture.connect_rest import ConnectorState, ConnectRest, Refused, Unanswered, root_cause
 from viewkeeper.capture.debezium_connector import Connector
 from viewkeeper.children import dying_with_us
-from viewkeeper.errors import KafkaError, SourceUnreachable, UsageError, WorldError
+from viewkeeper.errors import KafkaError, SourceError, SourceUnreachable, UsageError, WorldError
 
 START_DEADLINE = 120.0
 STOP_DEADLINE = 15.0
@@ -81,16 +81,19 @@ logger = logging.getLogger(__name__)
 class Supervised:
     """A connector that must run, for which source, and what must hold before it starts.
 
-    ``check`` raises SourceUnreachable to be tried again later, any other error of the source to end the whole capture:
-    Debezium would make a slot that is missing, and the changes before it would be lost unseen. ``remember`` may note
-    how far it has come; it is called now and then while it runs. What follows is where its supervisor stands: under
-    which name it was started last, asked to run or waiting until ``due``, running since when, the failure last told.
+    ``check`` raises SourceUnreachable to be tried again later, any other error of the source to give it up: Debezium
+    would make a slot that is missing, and the changes before it would be lost unseen. ``remember`` may note how far it
+    has come; it is called now and then while it runs. One that is ``away`` is left alone until somebody says that it is
+    no more. What follows is where its supervisor stands: why it was given up, under which name it was started last,
+    asked to run or waiting until ``due``, running since when, the failure last told.
     """
 
     source: str
     connector: Connector
     check: Callable[[], None] = lambda: None
     remember: Callable[[], None] = lambda: None
+    away: bool = False
+    error: SourceError | None = None
     name: str = ""
     asked: bool = False
     due: float = 0.0
@@ -120,13 +123,14 @@ class Program:
 class Connect:
     """Runs the connectors until it is told to stop. ``kafka`` are the Java client's settings, ``folder`` is its own.
 
-    ``secrets`` are environment variables for it; a connector's configuration has ``reference(name)`` for one.
+    A connector that cannot go on is given up alone. ``secrets`` are environment variables for the process; a
+    connector's configuration has ``reference(name)`` for one.
     """
 
     folder: Path
     program: Program
     kafka: Mapping[str, str]
-    connectors: Sequence[Supervised]
+    connectors: list[Supervised]
     secrets: Mapping[str, str] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = None
     _rest: ConnectRest | None = None
@@ -145,11 +149,14 @@ class Connect:
         return self._process.pid if self._process else None
 
     def run(self, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
-        """Keeps every connector running until ``stop``; calls ``ready`` once all of them do, for the first time."""
+        """Keeps every connector running until ``stop``; calls ``ready`` once all of them do, for the first time.
+
+        Returns early if all were given up; in the end, raises why some were.
+        """
         pause = _FIRST_PAUSE
         self._claim()
         try:
-            while not stop.is_set():
+            while not stop.is_set() and self._left():
                 began = time.monotonic()
                 try:
                     self._start(stop)
@@ -165,6 +172,12 @@ class Connect:
             lock, self._lock = self._lock, None
             if lock is not None:
                 lock.close()
+        if given_up := [supervised.error for supervised in self.connectors if supervised.error is not None]:
+            raise SourceError([problem for error in given_up for problem in error.problems])
+
+    def _left(self) -> bool:
+        """Is there one that was not given up?"""
+        return any(supervised.error is None for supervised in self.connectors)
 
     # ---- the process
 
@@ -260,7 +273,7 @@ class Connect:
         """Creates and restarts connectors, and tells what fails of them, until the process ends or ``stop``."""
         assert self._rest is not None
         told = False
-        while not stop.is_set():
+        while not stop.is_set() and self._left():
             self._require_alive()
             with contextlib.suppress(Unanswered):  # a process that is alive will answer again, or end
                 self._look(self._rest)
@@ -279,6 +292,8 @@ class Connect:
                 rest.delete(unwanted)
         for supervised in self.connectors:
             state = states.get(supervised.name)
+            if supervised.away or supervised.error is not None:
+                continue
             if not supervised.asked or state is None:
                 if time.monotonic() >= supervised.due:
                     self._begin(rest, supervised, state)
@@ -288,7 +303,7 @@ class Connect:
                 self._runs(supervised)
 
     def _begin(self, rest: ConnectRest, supervised: Supervised, state: ConnectorState | None) -> None:
-        """Starts the connector in place of the one that failed; a source that is away is tried again later."""
+        """Starts the connector in place of the one that failed; a source that cannot be reached is tried later."""
         try:
             if state is not None:
                 rest.delete(supervised.name)
@@ -298,6 +313,11 @@ class Connect:
             supervised.asked = True
         except (SourceUnreachable, KafkaError) as error:
             self._failed(supervised, str(error), _UNREACHABLE_PAUSE)
+        except SourceError as error:
+            supervised.reset()
+            supervised.error = error
+            if self._left():
+                logger.warning("%s; no longer captured here", self._masked(str(error)))
         except Refused as error:
             self._failed(supervised, str(error))
 

@@ -58,9 +58,13 @@ def _refuse(what: str, condition: str) -> str:
 
 
 def _is_no_id() -> str:
-    """Only ASCII, because SQLite also takes text that is no text, and an id must mean the same at every source."""
+    """Only ASCII, because SQLite also takes text that is no text, and an id must mean the same at every source.
+
+    What lies behind a NUL is seen only in the bytes, of which a character has two where the database is in UTF-16.
+    """
     wrong = f"NEW.id GLOB '*[^ -~]*' OR length(NEW.id) NOT BETWEEN 1 AND {LONGEST_ID}"
-    return f"typeof(NEW.id) <> 'text' OR {wrong} OR length(CAST(NEW.id AS BLOB)) <> length(NEW.id)"
+    bytes = "length(CAST(NEW.id AS BLOB)) <> length(NEW.id) * length(CAST('a' AS BLOB))"
+    return f"typeof(NEW.id) <> 'text' OR {wrong} OR {bytes}"
 
 
 def _are_no_sources(source: str, spans: Collection[tuple[str, ...]]) -> str:

@@ -10,18 +10,19 @@ import contextlib
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from viewkeeper.capture.sqlite_triggers import check_schema, install, install_marks, remove
 from viewkeeper.capture.update_pieces import UpdatePieces, encode_updates
 from viewkeeper.capture.update_topic import Fenced, TooLarge, UpdateTopic
-from viewkeeper.errors import KafkaError, SourceError, SourceUnreachable
+from viewkeeper.errors import KafkaError, Problem, SourceError, SourceUnreachable
 from viewkeeper.managers.sources import sqlite_log as log
 from viewkeeper.managers.sources.sqlite_values import decoded
 
 _POLL_SECONDS = 0.005
 _FETCH_ROWS = 5_000
+_MOST_UPDATES, _MOST_BYTES = 1_000, 10_000_000  # of one Kafka transaction: it must end long before its timeout
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class SqliteCapture:
         self.spans = spans
         self.sent = 0
         self._installed: list[str] = []
+        self._alone = 0  # up to here, one of the updates is too large: each is sent by itself, to find it
         self._schema: int | None = None
         self._data: int | None = None
         self._state: log.LogState | None = None
@@ -212,43 +214,43 @@ class SqliteCapture:
         with contextlib.ExitStack() as files:
             for update in updates:
                 files.enter_context(update.file)
-            for update in updates:
-                self.topic.send(update.messages())
-                self.sent = update.position
+            for run in _runs(updates, self._alone):
+                self._send_run(run)
+
+    def _send_run(self, run: list[UpdatePieces]) -> None:
+        """Sends updates in one Kafka transaction; if one of them is too large for the broker, ``run`` finds it."""
+        try:
+            self.topic.send(message for update in run for message in update.messages())
+        except TooLarge as error:
+            if len(run) > 1:
+                self._alone = run[-1].position
+                raise KafkaError(error.problems) from error
+            what = f"the broker refuses a message of update {run[0].position}: it is too large"
+            raise TooLarge(Problem(p.place, what, p.remedy) for p in error.problems) from error
+        self.sent = run[-1].position
+
+
+def _runs(updates: Iterable[UpdatePieces], alone: int) -> Iterator[list[UpdatePieces]]:
+    """The updates, a list for each Kafka transaction: not too many and not too large, but at least one.
+
+    Each update up to the position ``alone`` is one by itself.
+    """
+    run: list[UpdatePieces] = []
+    size = 0
+    for update in updates:
+        bytes = sum(update.sizes)
+        is_full = len(run) == _MOST_UPDATES or size + bytes > _MOST_BYTES
+        if run and (is_full or run[-1].position <= alone):
+            yield run
+            run, size = [], 0
+        run.append(update)
+        size += bytes
+    if run:
+        yield run
 
 
 def _log_rows(db: sqlite3.Connection, since: int, width: int) -> Iterator[tuple[Any, ...]]:
-    names = ", ".join([f"b{i}" for i in range(width)] + [f"a{i}" for i in range(width)])
-    cursor = db.execute(f"SELECT id, relation, op, {names} FROM {log.LOG} WHERE id > ? ORDER BY id", (since,))
+    names = ", ".join(["id", "relation", "op", *(f"{side}{i}" for side in "ba" for i in range(width))])
+    cursor = db.execute(f"SELECT {names} FROM {log.LOG} WHERE id > ? ORDER BY id", (since,))
     while rows := cursor.fetchmany(_FETCH_ROWS):
         yield from rows
-
-
-class Runner(Protocol):
-    """Something that sends changes until it is told to stop."""
-
-    @property
-    def name(self) -> str: ...
-
-    def run(self, stop: threading.Event) -> None: ...
-
-
-def run_capture(captures: Sequence[Runner], stop: threading.Event) -> None:
-    """Runs the captures, a thread each, until ``stop`` or until one fails; then all end and the failure is raised."""
-    failures: list[Exception] = []
-
-    def one(capture: Runner) -> None:
-        try:
-            capture.run(stop)
-        except Exception as error:  # the main thread raises it: a thread's own traceback would end nothing
-            failures.append(error)
-            stop.set()
-
-    threads = [threading.Thread(target=one, args=(c,), name=f"capture-{c.name}") for c in captures]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        while thread.is_alive():  # a plain join would not let Ctrl-C through
-            thread.join(0.2)
-    if failures:
-        raise failures[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -127,7 +128,8 @@ def _create_log(db: sqlite3.Connection) -> None:
     db.execute(f"CREATE TABLE {LOG} (id INTEGER PRIMARY KEY AUTOINCREMENT, relation TEXT, op TEXT)")
     db.execute(f"CREATE TABLE {STATE} (key TEXT PRIMARY KEY, value)")
     boundary = write_boundary(db)
-    for key, value in {"format": FORMAT, "installed": boundary, "pruned": boundary}.items():
+    made = int(time.time() * 1000)
+    for key, value in {"format": FORMAT, "installed": boundary, "pruned": boundary, "made": made}.items():
         put_state(db, key, value)
 
 

@@ -1,9 +1,10 @@
-"""The topic that a capture writes: what it sent last, and one Kafka transaction per update."""
+"""The topic that a capture writes: what it sent last, and updates in Kafka transactions."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -44,24 +45,31 @@ class UpdateTopic:
         self._producer = None
 
     def send(self, messages: Iterable[bytes]) -> None:
-        """Sends the messages so that readers see all of them or none."""
+        """Sends the messages so that readers see all of them or none; after an error, ``open`` comes first again."""
         producer = self._producer
         assert producer is not None, "open comes first"
+        too_large: list[Code] = []
+
+        def delivered(error: Code | None, _: Message) -> None:
+            if error is not None and error.code() == Code.MSG_SIZE_TOO_LARGE:
+                too_large.append(error)
+
         with _reporting(self.topic):
             producer.begin_transaction()
             try:
                 for message in messages:
-                    self._produce(producer, message)
+                    self._produce(producer, message, delivered)
+                _flush(producer, too_large)
                 producer.commit_transaction(_SECONDS)
             except BaseException:
                 with contextlib.suppress(KafkaException):
                     producer.abort_transaction(_SECONDS)
                 raise
 
-    def _produce(self, producer: Producer, message: bytes) -> None:
+    def _produce(self, producer: Producer, message: bytes, delivered: Callable[[Code | None, Message], None]) -> None:
         while True:
             try:
-                producer.produce(self.topic, message, key=self.source, partition=0)
+                producer.produce(self.topic, message, key=self.source, partition=0, on_delivery=delivered)
                 producer.poll(0)
                 return
             except BufferError:
@@ -91,6 +99,18 @@ class UpdateTopic:
             return None
         position = content.get("position")
         return position if isinstance(position, int) else None
+
+
+def _flush(producer: Producer, too_large: Sequence[Code]) -> None:
+    """Waits until the broker has all messages, or refuses one for its size: it would not take those after it, either.
+
+    A commit would wait for them in vain, and tell of that alone.
+    """
+    deadline = time.monotonic() + _SECONDS
+    while producer.flush(_POLL) and not too_large and time.monotonic() < deadline:
+        pass
+    if too_large:
+        raise KafkaException(too_large[0])
 
 
 @contextlib.contextmanager

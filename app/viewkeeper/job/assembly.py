@@ -20,6 +20,7 @@ from viewkeeper.config_groups import ALL
 from viewkeeper.config_sources import LEAST_CONNECTIONS, PostgresConfig, SourceConfig, SqliteConfig
 from viewkeeper.errors import Problem, ViewError
 from viewkeeper.integrator.groups import Split, sources_of_group, split
+from viewkeeper.job.looking import LOOK, Onlooker
 from viewkeeper.job.named_relations import Named
 from viewkeeper.job.patience import FIRST_START, patiently
 from viewkeeper.job.understood import Understood, used_by
@@ -131,10 +132,8 @@ def oldest_position(warehouse: Path, source: str) -> int:
 def assemble(config: Config, seconds: float = FIRST_START, stop: threading.Event | None = None) -> Project:
     """Looks at every source (for at most ``seconds``) and parses every view; raises all problems together."""
     sources = {name: make_source(name, section) for name, section in config.sources.items()}
-    catalog: Catalog = {}
-    for name, source in sources.items():
-        found = patiently(source.describe, seconds=seconds, stop=stop)
-        catalog |= {(name, relation): described for relation, described in found.items()}
+    stop, onlooker = stop or threading.Event(), Onlooker(sources.values())
+    catalog = patiently(lambda: onlooker.look(stop, LOOK).complete(), seconds=seconds, stop=stop)
     return project_of(config, sources, catalog, parse_views(config, catalog), {})
 
 

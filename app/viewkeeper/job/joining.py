@@ -11,24 +11,26 @@ shared source's log may be forgotten is told by every group's newest cut, whethe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from viewkeeper.config import Config
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.job.assembly import Project, make_source, parse_views, project_of
-from viewkeeper.job.looking import look
+from viewkeeper.job.looking import LOOK, Looked, Onlooker, look
 from viewkeeper.job.moving import refuse_other_histories
 from viewkeeper.job.named_relations import relations_named
 from viewkeeper.job.patience import FIRST_START, patiently
-
-LOOK = 3.0
-"""Seconds that a source may take to answer before groups that do not use it begin."""
+from viewkeeper.managers.sources import Source
 
 
 def begin(config: Config, stop: threading.Event) -> Project:
     """The project as far as its sources are there; raises the problems of all views that can be judged by that."""
     sources = {name: make_source(name, section) for name, section in config.sources.items()}
-    looked = look(sources.values(), stop, LOOK)
+    return as_seen(config, sources, look(sources.values(), stop, LOOK))
+
+
+def as_seen(config: Config, sources: Mapping[str, Source], looked: Looked) -> Project:
+    """The project as far as a look at its sources has found them there; see ``begin``."""
     named = {name: relations_named(section.sql, sources) for name, section in config.views.items()}
     waiting = {name: r for name, r in named.items() if any(source in looked.away for source, _ in r)}
     views = parse_views(config, looked.catalog, [name for name in named if name not in waiting])
@@ -48,7 +50,8 @@ def join(
     ``waiting`` hears what the group waits for. The caller holds the warehouse's lock.
     """
     sources = project.sources_for(group)
-    found = patiently(lambda: look(sources.values(), stop).complete(), seconds=patience, stop=stop, waiting=waiting)
+    onlooker = Onlooker(sources.values())
+    found = patiently(lambda: onlooker.look(stop, LOOK).complete(), seconds=patience, stop=stop, waiting=waiting)
     catalog = project.understood.described(found)
     views = parse_views(project.config, catalog, project.groups[group])
     assert all(view.sources == project.sources_of[name] for name, view in views.items()), "the split would be another"

@@ -74,14 +74,32 @@ def refuse_other_histories(
         shared = afresh & sources_of_group(going_on, project.sources_of)
         for name in sorted(shared & cut.positions.keys() & project.sources.keys()):
             try:
-                SourceIdentities.of(config.warehouse, group).require({name: project.sources[name]})
-                project.sources[name].require(cut.positions[name])
+                _require_history(project, group, name, cut.positions[name])
             except SourceUnreachable:
                 raise
             except SourceError as error:
                 names = " ".join(dict.fromkeys([*reload, *going_on]))
                 remedy = f"load all of these together: 'viewkeeper init {config.file} --reload {names}'"
                 raise UsageError(Problem(p.place, f"group {group}: {p.what}", remedy) for p in error.problems) from None
+
+
+def _require_history(project: Project, group: str, name: str, position: str) -> None:
+    """Raises SourceError unless a group can go on with a source from the position of its newest cut.
+
+    The group may be at work: once it has made another cut, the log no longer needs to reach back to the one before.
+    """
+    root, source = project.config.warehouse, project.sources[name]
+    while True:
+        try:
+            SourceIdentities.of(root, group).require({name: source})
+            return source.require(position)
+        except SourceUnreachable:
+            raise
+        except SourceError:
+            cut = WarehouseReader(root, group).newest()
+            if cut is None or cut.positions.get(name, position) == position:
+                raise
+            position = cut.positions[name]
 
 
 def _afresh(project: Project, group: str, newest: Mapping[str, Cut], reload: Collection[str]) -> frozenset[str]:

@@ -122,10 +122,8 @@ class Groups:
     def _part(self, group: str, stop: threading.Event, status: StatusFile) -> Project:
         if self.project.understands(group):
             return self.project.part(group)
-        try:
-            return join(self.project, group, stop, status.waits, self.patience)
-        finally:
-            status.waits(None)
+        with status.waiting() as waiting:
+            return join(self.project, group, stop, waiting, self.patience)
 
     def _raise(self) -> None:
         """What the groups failed with: what the user can change comes first, every problem is told."""

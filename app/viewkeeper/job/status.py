@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,26 +61,39 @@ class StatusFile:
             }
         )
 
-    def waits(self, reason: ViewkeeperError | None) -> None:
-        """Notes what the group waits for before it can begin, or that it does so no longer, beside what it told last.
+    @contextmanager
+    def waiting(self) -> Iterator[Callable[[ViewkeeperError | None], None]]:
+        """While a group waits to begin: notes what for, as it is told, and again every second until it is told anew.
 
-        Where it cannot be noted, it is not.
+        It stands beside what the group told last. Where it cannot be noted, it is not.
         """
-        now = {
-            "pid": None if reason is None else os.getpid(),
-            "started": self.started,
-            "heartbeat": None if reason is None else datetime.now(UTC),
-            "waiting": None if reason is None else str(reason),
-            "trouble": reason is not None,
-            "error": None,
-        }
-        with suppress(ViewkeeperError):
-            self._store({**(self.read() or {}), **now})
+        reason: ViewkeeperError | None = None
+        done, turns = threading.Event(), threading.Lock()
+
+        def note(told: ViewkeeperError | None) -> None:
+            nonlocal reason
+            with turns:
+                reason = told
+                self._waits(told)
+
+        def beat() -> None:
+            while not done.wait(EVERY):
+                with turns:
+                    if reason is not None:
+                        self._waits(reason)
+
+        beating = threading.Thread(target=beat, name=f"heartbeat of {self.path.stem}", daemon=True)
+        beating.start()
+        try:
+            yield note
+        finally:
+            done.set()
+            beating.join()
+            self._waits(None)
 
     def failed(self, error: str) -> None:
         """Notes that the group has stopped and why, beside what it told last; where it cannot be noted, it is not."""
-        with suppress(ViewkeeperError):
-            self._store({**(self.read() or {}), "pid": None, "heartbeat": datetime.now(UTC), "error": error})
+        self._add({"pid": None, "heartbeat": datetime.now(UTC), "error": error})
 
     def beat(self, keeper: Keeper) -> None:
         """Writes if the last time is long ago."""
@@ -93,6 +107,24 @@ class StatusFile:
         except (FileNotFoundError, orjson.JSONDecodeError):
             return None
         return state
+
+    def _waits(self, reason: ViewkeeperError | None) -> None:
+        """Notes what the group waits for before it can begin, or that it does so no longer."""
+        self._add(
+            {
+                "pid": None if reason is None else os.getpid(),
+                "started": self.started,
+                "heartbeat": None if reason is None else datetime.now(UTC),
+                "waiting": None if reason is None else str(reason),
+                "trouble": reason is not None,
+                "error": None,
+            }
+        )
+
+    def _add(self, state: Mapping[str, Any]) -> None:
+        """Writes this beside what the group told last, if it can be written."""
+        with suppress(ViewkeeperError), storage(self.path):
+            self._store({**(self.read() or {}), **state})
 
     def _store(self, state: Mapping[str, Any]) -> None:
         with storage(self.path):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
-from viewkeeper.algebra.types import Catalog
+from viewkeeper.algebra.types import Catalog, Relation
 from viewkeeper.algebra.view import View
 from viewkeeper.capture import Capture
 from viewkeeper.errors import SourceError
@@ -54,7 +55,7 @@ class Understood:
         """
         with self._lock:
             for name in sorted({name for view in views.values() for name in view.relations}):
-                if catalog.get(name) != self._catalog[name]:
+                if name not in catalog or _rows_of(catalog[name]) != _rows_of(self._catalog[name]):
                     what = f"table {name[1]} was altered while the job waited for another source"
                     raise SourceError.at(f"source {name[0]}", what, "start the job again")
             self._views |= views
@@ -75,3 +76,8 @@ class Understood:
             if relation.lower() in waiting:
                 used[relation] = sorted({*used.get(relation, ()), *columns})
         return used
+
+
+def _rows_of(relation: Relation) -> Relation:
+    """The relation as far as views and captured rows depend on it; how fast it answers is no part of that."""
+    return replace(relation, indexed=frozenset())
