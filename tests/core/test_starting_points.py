@@ -20,19 +20,23 @@ def test_a_snapshot_is_never_taken_from_before_what_was_received() -> None:
 
 
 @pytest.mark.parametrize(
-    ("since", "is_part"),
+    ("since", "held", "is_part"),
     [
-        ({"shop": 0, "crm": 0}, True),  # both topics were read from their beginning
-        ({"shop": 100, "crm": 100}, True),
-        ({"shop": 100, "crm": 5_000}, False),  # crm's part may have been sent before what its topic still holds
-        ({"shop": 5_000, "crm": 0}, False),
+        ({"shop": 0, "crm": 0}, {}, True),
+        ({"shop": 2_000, "crm": 100}, {}, True),
+        ({"shop": 100, "crm": 5_000}, {}, False),  # crm's part may never have been told, or before what is left of it
+        ({"shop": 5_000, "crm": 0}, {}, False),
+        ({"shop": 0, "crm": 0}, {"shop": 7, "crm": 1}, False),  # the newest cut holds it, whole
+        ({"shop": 0, "crm": 0}, {"shop": 6, "crm": 9}, True),
+        ({"shop": 0, "crm": 0}, {"shop": 7}, True),  # the cut knew nothing of crm
+        ({"shop": 0, "crm": 0}, {"shop": -1, "crm": 9}, True),  # shop is not what the cut was made from
     ],
 )
 def test_a_part_counts_as_missing_only_if_its_message_would_have_been_read(
-    since: dict[str, int], is_part: bool
+    since: dict[str, int], held: dict[str, int], is_part: bool
 ) -> None:
     update = Update("shop", "t1", 7, "shop.updates", 3, 2_000, GlobalPart("g1", frozenset({"shop", "crm"})))
-    assert (_decided(update, since, margin=1_000).part_of is not None) == is_part
+    assert (_decided(update, since, held).part_of is not None) == is_part
 
 
 class Restored:

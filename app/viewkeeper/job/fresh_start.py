@@ -13,6 +13,7 @@ from viewkeeper.job.freezing import Frozen, frozen
 from viewkeeper.job.partial_loads import LoadPoint, whole_transactions
 from viewkeeper.job.source_identity import SourceIdentities
 from viewkeeper.job.topic_identity import TopicIdentities
+from viewkeeper.messages import Reached
 from viewkeeper.queue import consumer
 from viewkeeper.warehouse.cuts import Cut
 
@@ -56,7 +57,23 @@ class FreshStarts:
             # Behind a barrier, no crash of a source takes back what its snapshot shows.
             at.barriers(at.snapshots)
             positions = {name: sources[name].position(snapshot) for name, snapshot in at.snapshots.items()}
-            yield Start(at, whole_transactions(self.project, at, positions, offsets))
+            yield Start(at, whole_transactions(self.project, at, positions, offsets, self._held(names, cut)))
+
+    def _held(self, names: Collection[str], cut: Cut | None) -> dict[str, int]:
+        """Up to where the cut holds the updates of these sources, as far as they are the ones it was made from."""
+        known = {} if cut is None else {name: text for name, text in cut.positions.items() if name in names}
+        held = {}
+        for name, position in known.items():
+            source = self.project.sources[name]
+            try:
+                self.source_identities.require({name: source})
+                source.require(position)
+                held[name] = Reached.parse(position).last
+            except SourceUnreachable:
+                raise
+            except SourceError:
+                held[name] = -1  # nothing of what it tells now, though others' transactions were whole
+        return held
 
     def _offset_before(self, name: str, low: int, high: int, cut: Cut | None) -> int:
         """From where on to read a topic that has told of updates which its source does not show yet.

@@ -155,7 +155,8 @@ class Keeper:
             return False
         try:
             if self.incomplete.look(self.rounds.arrived, self.sources) and self.targets is not None:
-                raise SourceError.at("global transactions", self.incomplete.late[0], "send the missing part")
+                remedy = "send the missing part, or an empty one in its place"
+                raise SourceError.at("global transactions", self.incomplete.late[0], remedy)
             return self._work() if self._is_due() else False
         finally:
             self.busy.release()

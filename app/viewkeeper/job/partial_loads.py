@@ -4,8 +4,9 @@ Snapshots of several sources are not taken at one moment, so they may include on
 another. The load then stands before the parts that are there, and before everything that their sources did after them;
 its answers are compensated for all of it. Afterwards the transaction is received and numbered like any other.
 
-Topics tell which parts there are, and they may have lost their beginnings. A part counts as missing only if its message
-would be among those that were read.
+Topics tell which parts there are, and they may have lost their beginnings, or begun when others had told much already.
+A part counts as missing only if its message would be among those that were read, and a transaction that the newest cut
+holds was whole.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from viewkeeper.job.inlets import inlet_at
 from viewkeeper.managers.sources.sqlite import SqliteSource
 from viewkeeper.messages import FURTHEST, Reached, Received, Update
 from viewkeeper.queue import consumer
-from viewkeeper.queue.update_queue import Inlet, UpdateQueue
+from viewkeeper.queue.update_queue import UpdateQueue
 
 LOOK_BACK = 10_000
 """Messages of a topic that are looked at where the configuration does not say that transactions span its source."""
@@ -43,17 +44,18 @@ class LoadPoint:
 
 
 def whole_transactions(
-    project: Project, at: Frozen, positions: Mapping[str, str], offsets: Mapping[str, int]
-) -> LoadPoint:  # fmt: skip
+    project: Project, at: Frozen, positions: Mapping[str, str], offsets: Mapping[str, int], held: Mapping[str, int]
+) -> LoadPoint:
     """The point at which these frozen sources show every transaction over several of them whole.
 
-    ``positions`` and ``offsets`` are where a load of everything that the snapshots include would stand.
+    ``positions`` and ``offsets`` are where a load of everything that the snapshots include would stand; ``held`` is up
+    to where the newest cut holds the updates of its sources.
     """
     sources = {name: source for name, source in at.sources.items() if isinstance(source, SqliteSource)}
     told = {name: reached for name in sources if (reached := int(positions[name]))}
     if len(told) < 2:
         return LoadPoint(dict(positions), dict(offsets), Queue())
-    received = _included(project, sources, told)
+    received = _included(project, sources, told, held)
     waiting = arrange(received, told).waiting
     stands, first = dict(positions), dict(offsets)
     for update in reversed(waiting.updates):
@@ -69,7 +71,9 @@ def _before(update: Update, received: Received, project: Project, source: Sqlite
     return max([*earlier, *captured, source.forgotten()])
 
 
-def _included(project: Project, sources: Mapping[str, SqliteSource], told: Mapping[str, int]) -> Received:
+def _included(
+    project: Project, sources: Mapping[str, SqliteSource], told: Mapping[str, int], held: Mapping[str, int]
+) -> Received:
     """The updates in the topics that the snapshots include, as far as they may be parts of one transaction."""
     client = project.config.kafka.client()
     topics = {name: project.config.sources[name].topic for name in told}
@@ -92,11 +96,16 @@ def _included(project: Project, sources: Mapping[str, SqliteSource], told: Mappi
         queue.skip_to(ends)  # what is left there are control records
         if behind and time.monotonic() - silent > PATIENCE:
             topic = next(iter(behind))
-            raise SourceUnreachable.at(f"topic {topic}", "does not tell what its source has done", "start its capture")
+            name = next(name for name in topics if topics[name] == topic)
+            remedy = f"start its capture: 'viewkeeper capture {project.config.file} {name}'"
+            raise SourceUnreachable.at(f"topic {topic}", "does not tell what its source has done", remedy)
     included = taken(received, [i for i, u in enumerate(received.updates) if u.position <= told[u.source]])
-    since = {inlet.source: _known_since(received, inlet, low) for inlet, low in zip(inlets, begins, strict=True)}
     margin = int(project.config.global_txn_patience.total_seconds() * 1000)
-    return replace(included, updates=[_decided(update, since, margin) for update in included.updates])
+    since = {
+        inlet.source: _read_since(received, inlet.source) + margin if low else sources[inlet.source].logged_since()
+        for inlet, low in zip(inlets, begins, strict=True)
+    }
+    return replace(included, updates=[_decided(update, since, held) for update in included.updates])
 
 
 def _last_told(source: SqliteSource, position: int) -> int:
@@ -105,20 +114,22 @@ def _last_told(source: SqliteSource, position: int) -> int:
     return min(position, last) if last > source.forgotten() else 0
 
 
-def _known_since(received: Received, inlet: Inlet, begin: int) -> int:
-    """From which time on, in milliseconds, all of a topic's messages were read: those before may be gone."""
-    if begin == 0:
-        return 0
-    return min((update.timestamp for update in received.updates if update.source == inlet.source), default=FURTHEST)
+def _read_since(received: Received, source: str) -> int:
+    """From which time on, in milliseconds, all messages of a source's topic were read."""
+    return min((update.timestamp for update in received.updates if update.source == source), default=FURTHEST)
 
 
-def _decided(update: Update, since: Mapping[str, int], margin: int) -> Update:
-    """The update; not as a part of a transaction that may have begun before what was read of its sources' topics."""
+def _decided(update: Update, since: Mapping[str, int], held: Mapping[str, int]) -> Update:
+    """The update; not as a part of a transaction that was whole before, or of which parts may never have been told.
+
+    ``since`` says from which time on the parts of each source were told and read.
+    """
     if update.part_of is None:
         return update
-    begins = [since[source] for source in update.part_of.sources if source in since]
-    is_known = all(begin == 0 or update.timestamp >= begin + margin for begin in begins)
-    return update if is_known else update._replace(part_of=None)
+    sources = [source for source in update.part_of.sources if source in since]
+    was_whole = held.keys() >= set(sources) and update.position <= held[update.source]
+    is_known = all(update.timestamp >= since[source] for source in sources)
+    return update if is_known and not was_whole else update._replace(part_of=None)
 
 
 def _behind(queue: UpdateQueue, wanted: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:

@@ -171,9 +171,16 @@ class SqliteSource:
 
     def forgotten(self) -> int:
         """The position up to which the log tells nothing any more."""
+        return self._log_state().pruned
+
+    def logged_since(self) -> int:
+        """When the log was made, in milliseconds since 1970; nobody has told of what was done before."""
+        return self._log_state().made
+
+    def _log_state(self) -> log.LogState:
         db = self._session().db
         with log.reporting(self.place), log.reading(db):
-            return log.read_state(db, self.place).pruned
+            return log.read_state(db, self.place)
 
     def ask(self, ask: Ask, snapshot: SqliteSnapshot) -> Answer:
         """Answers in one read transaction; raises ``SnapshotLost`` when the log no longer reaches back."""

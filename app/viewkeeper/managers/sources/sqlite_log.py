@@ -161,6 +161,7 @@ class LogState:
 
     installed: int  # the boundary row of the first installation
     pruned: int  # rows up to here are gone
+    made: int = 0  # when, in milliseconds since 1970; 0 where nobody noted it
     tables: dict[str, Captured] = field(default_factory=dict)
 
 
@@ -180,7 +181,7 @@ def read_state(db: sqlite3.Connection, place: str) -> LogState:
             "run `viewkeeper capture --remove`, then `viewkeeper init --reload`",
         )
     tables = {key[6:]: Captured.load(value) for key, value in values.items() if key.startswith("table:")}
-    return LogState(int(values["installed"]), int(values["pruned"]), tables)
+    return LogState(int(values["installed"]), int(values["pruned"]), int(values.get("made", 0)), tables)
 
 
 def put_state(db: sqlite3.Connection, key: str, value: str | int) -> None:
