@@ -115,3 +115,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBroker]:
         return
     with Broker(tmp_path_factory.mktemp("broker")) as started:
         yield SharedBroker(started.bootstrap)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that take long come first."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

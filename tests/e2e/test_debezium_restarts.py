@@ -22,7 +22,7 @@ from viewkeeper.capture.postgres_setup import PostgresCapture
 from viewkeeper.capture.topic_end import furthest_sent
 from viewkeeper.errors import SourceError
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 COPIED = 40_000
 
@@ -177,7 +177,7 @@ def test_connect_dies_with_a_killed_capture(shop: Shop) -> None:
         eventually(lambda: rows(shop.done()) == [1], PATIENCE, "the transaction")
 
 
-def test_a_slot_that_is_gone_ends_capture_with_the_remedy(shop: Shop) -> None:
+def test_a_slot_that_is_gone_ends_the_capture_of_its_source_alone_with_the_remedy(shop: Shop) -> None:
     capture = shop.world.start_capture()
     shop.db.execute("INSERT INTO orders VALUES (1)")
     eventually(lambda: rows(shop.done()) == [1], PATIENCE, "the transaction")
@@ -187,7 +187,10 @@ def test_a_slot_that_is_gone_ends_capture_with_the_remedy(shop: Shop) -> None:
             [shop.db.slot],
         )
         eventually(lambda: dropped(db, shop.db.slot), PATIENCE, "the slot is dropped")
-    ended = capture.wait()
+    eventually(lambda: "no longer captured here" in capture.err.read_text(), PATIENCE, "that is told")
+    shop.world.write("crm", "INSERT INTO customers VALUES (7, 'Ada')")
+    eventually(lambda: shop.world.messages("crm"), PATIENCE, "the SQLite source goes on")
+    ended = capture.terminate()
     assert ended.code == 3
     assert ended.errors[-1] == (
         f"viewkeeper: source shop: slot {shop.db.slot} is gone, so changes may be missing; "
@@ -263,7 +266,7 @@ def test_a_slot_that_was_made_anew_while_capture_was_away_is_noticed(shop: Shop,
         db.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [shop.db.slot])
     shop.db.execute("INSERT INTO orders VALUES (3)")
     for _ in range(2):
-        ended = shop.world.start("capture").wait()
+        ended = shop.world.run("capture", "shop")
         assert ended.code == 3
         assert ended.errors[-1] == (
             f"viewkeeper: source shop: slot {shop.db.slot} was made anew, so changes may be missing; "

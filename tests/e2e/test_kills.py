@@ -13,7 +13,7 @@ from tests.e2e.harness import PATIENCE, Writers, pause_of
 from tests.e2e.oracle import Oracle
 from tests.e2e.shop import TABLES, VIEWS, WRITES
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 KILLED = -signal.SIGKILL
 # The n-th time that a step is reached. The first cut that is sent after a kill may be one that the topics lacked.

@@ -28,7 +28,7 @@ from viewkeeper.managers.spark_stage import LARGE, SparkStage
 from viewkeeper.queue.consumer import MESSAGES
 from viewkeeper.warehouse.warehouse import Warehouse
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 def test_oracle_a_transaction_of_more_rows_than_the_driver_sweeps_is_exact(install: Install) -> None:

@@ -16,7 +16,7 @@ from tests.e2e.shop import TABLES, VIEWS, WRITES
 from tests.e2e.test_lost_history import maintain_all, open_and_close, opened
 from viewkeeper import cli
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 Verify = Callable[..., tuple[int, str, str]]
 

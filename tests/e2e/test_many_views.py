@@ -15,9 +15,9 @@ from tests.e2e.many_views import GROUPS, KEPT_BY, TABLES, VIEWS, WRITES
 from tests.e2e.oracle import Oracle
 from tests.scale import scaled
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-CUTS = scaled(4, 20)
+CUTS = scaled(4, 10)
 """What a group commits before the job is killed at some moment."""
 SEED = int(os.environ.get("VIEWKEEPER_TEST_SEED", "6"))
 KILLED = -signal.SIGKILL
@@ -48,7 +48,7 @@ def test_oracle_at_every_cut_all_views_of_a_group_are_one_state_whatever_is_kill
     with Writers(world, SEED, WRITES, pause=0.8):
         for step in rng.sample(COMMIT_STEPS, scaled(1, len(COMMIT_STEPS))):  # the first load happens here, too
             assert world.run("run", crash_after=step).code == KILLED, step
-        for _ in range(scaled(1, 4)):
+        for _ in range(scaled(1, 3)):
             job = world.start("run")
             await_cuts(world, job, CUTS)
             pause_of(rng, 1.0)

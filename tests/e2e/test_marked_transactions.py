@@ -19,7 +19,7 @@ from tests.e2e.oracle import Oracle
 from tests.e2e.test_global_transactions import BOTH, SPANNED, TABLES, V1, V2, check_whole, numbered
 from tests.scale import scaled
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 SEED = int(os.environ.get("VIEWKEEPER_TEST_SEED", "6"))
 SPARE = "CREATE TABLE spare (id INTEGER PRIMARY KEY)"

@@ -16,7 +16,7 @@ from tests.e2e.harness import PATIENCE, Installation
 from tests.e2e.oracle import Oracle
 from tests.e2e.shop import TABLES, VIEWS
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 SPARK_SUBMIT = str(Path(sys.executable).with_name("spark-submit"))
 JOB = str(Path(viewkeeper.__file__).parents[1] / "job.py")

@@ -19,7 +19,7 @@ from tests.e2e.harness import PATIENCE, Installation, children
 from tests.e2e.pg_oracle import PgOracle
 from tests.scale import scaled
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 SECONDS = float(os.environ.get("VIEWKEEPER_TEST_SECONDS", scaled(8, 20)))
 ROWS = int(os.environ.get("VIEWKEEPER_TEST_ROWS", scaled(50_000, 100_000)))

@@ -28,7 +28,7 @@ from viewkeeper.local.broker import Broker, free_ports
 from viewkeeper.managers.sources.postgres import PostgresSource
 from viewkeeper.warehouse.warehouse import Warehouse
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 ROUNDS = int(os.environ.get("VIEWKEEPER_TEST_ROUNDS", "1"))
 SEED = int(os.environ.get("VIEWKEEPER_TEST_SEED", "6"))
