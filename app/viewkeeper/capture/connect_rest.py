@@ -68,16 +68,17 @@ class ConnectRest:
         except urllib.error.HTTPError as error:
             with error:
                 said = error.read().decode(errors="replace")
-            raise Refused(_message(said)) from None
+            raise _answered(said) from None
         except (OSError, ValueError) as error:
             raise Unanswered(str(error)) from None
 
 
-def _message(said: str) -> str:
+def _answered(said: str) -> Refused | Unanswered:
+    """What an error's text means: the API answers in JSON; a page comes from its server while the API is not there."""
     try:
-        return str(json.loads(said)["message"])
+        return Refused(str(json.loads(said)["message"]))
     except (ValueError, KeyError, TypeError):
-        return said
+        return Unanswered(said)
 
 
 def _state(name: str, status: dict[str, Any]) -> ConnectorState:
