@@ -176,8 +176,8 @@ class Connect:
             raise SourceError([problem for error in given_up for problem in error.problems])
 
     def _left(self) -> bool:
-        """Is there one that was not given up?"""
-        return any(supervised.error is None for supervised in self.connectors)
+        """Is there one that was not given up, or may there still be?"""
+        return not self.connectors or any(supervised.error is None for supervised in self.connectors)
 
     # ---- the process
 
