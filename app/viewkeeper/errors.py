@@ -19,7 +19,7 @@ Each error carries one or more problems; a problem prints as ``<place>: <what>; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -108,3 +108,18 @@ class WarehouseUnreachable(WarehouseError):
 
 class NegativeCount(WarehouseError):
     pass
+
+
+def raise_together(failures: Collection[BaseException]) -> None:
+    """Raises what several failed with, if any did: what nobody foresaw first, then what the user can change.
+
+    Every known problem is told.
+    """
+    for error in failures:
+        if not isinstance(error, ViewkeeperError):
+            raise error
+    known = sorted(
+        (error for error in failures if isinstance(error, ViewkeeperError)), key=lambda e: isinstance(e, UserError)
+    )
+    if known:
+        raise type(known[-1])([problem for error in known for problem in error.problems])

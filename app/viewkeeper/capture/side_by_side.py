@@ -7,7 +7,7 @@ import threading
 from types import TracebackType
 from typing import Protocol, Self
 
-from viewkeeper.errors import UserError, ViewkeeperError
+from viewkeeper.errors import UserError, ViewkeeperError, raise_together
 
 logger = logging.getLogger(__name__)
 
@@ -58,20 +58,10 @@ class SideBySide:
             while thread.is_alive():  # a plain join would not let Ctrl-C through
                 thread.join(0.2)
         if error is None:
-            self._raise()
+            raise_together(self._failures)
 
     def _run(self, runner: Runner) -> None:
         try:
             runner.run(self.stop)
         except Exception as error:  # the main thread raises it: a thread's own traceback would end nothing
             self.fail(error)
-
-    def _raise(self) -> None:
-        """What nobody foresaw comes first, then what the user can change; every problem is told."""
-        unexpected = [error for error in self._failures if not isinstance(error, ViewkeeperError)]
-        if unexpected:
-            raise unexpected[0]
-        known = [error for error in self._failures if isinstance(error, ViewkeeperError)]
-        known.sort(key=lambda error: isinstance(error, UserError))
-        if known:
-            raise type(known[-1])([problem for error in known for problem in error.problems])

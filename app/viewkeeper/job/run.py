@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from viewkeeper.config import Config, load_config
-from viewkeeper.errors import UserError, ViewkeeperError
+from viewkeeper.errors import UserError, ViewkeeperError, raise_together
 from viewkeeper.job.assembly import Project
 from viewkeeper.job.group_job import GroupJob
 from viewkeeper.job.joining import begin, join
@@ -97,7 +97,7 @@ class Groups:
                         thread.join()
         finally:
             spark.close()
-        self._raise()
+        raise_together(self._failures.values())
 
     def _run(self, group: str, stop: threading.Event, spark: _Session) -> None:
         try:
@@ -124,13 +124,3 @@ class Groups:
             return self.project.part(group)
         with status.waiting() as waiting:
             return join(self.project, group, stop, waiting, self.patience)
-
-    def _raise(self) -> None:
-        """What the groups failed with: what the user can change comes first, every problem is told."""
-        unexpected = [error for error in self._failures.values() if not isinstance(error, ViewkeeperError)]
-        if unexpected:
-            raise unexpected[0]
-        known = [error for error in self._failures.values() if isinstance(error, ViewkeeperError)]
-        known.sort(key=lambda error: isinstance(error, UserError))
-        if known:
-            raise type(known[-1])([problem for error in known for problem in error.problems])
