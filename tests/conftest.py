@@ -39,6 +39,10 @@ def eventually(condition: Callable[[], object], seconds: float = 10.0, what: str
         time.sleep(0.02)
 
 
+ODD_FOLDER = "a b#c?d%eü{f}*'\"`$,:=日;&(<!~+@"
+"""A folder's name with everything that paths, patterns, addresses and settings files take for something else."""
+
+
 @dataclass(frozen=True)
 class SharedBroker:
     """The broker of the test run, as tests use it."""

@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them."""
+"""Processes that end with the one that started them, and not before."""
 
 from __future__ import annotations
 
@@ -13,3 +13,12 @@ def dying_with_us(signal: Literal["KILL", "QUIT"] = "KILL") -> list[str]:
     """
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", signal] if setpriv else []
+
+
+def ignoring(*signals: Literal["HUP", "INT", "TERM"], umask: str = "") -> list[str]:
+    """What to put before a command so that it ignores these signals: a process group's reach everybody in it.
+
+    Programs keep what they find ignored at their start; a JVM does so with these three.
+    """
+    private = f"umask {umask}; " if umask else ""
+    return ["sh", "-c", f'{private}trap "" {" ".join(signals)}; exec "$@"', "sh"]

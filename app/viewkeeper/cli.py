@@ -15,13 +15,20 @@ import os
 import select
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, NoReturn
 
+from viewkeeper import signals
 from viewkeeper.commands.arguments import here, keeping, preparing, reading
 from viewkeeper.commands.lab.arguments import LAB
+from viewkeeper.commands.logs import Pasteable
 from viewkeeper.errors import Problem, UsageError, ViewkeeperError
+from viewkeeper.remedies import completed
 
 INTERRUPTED = 130
+
+ENDED_BY_SIGNALS = ("run", "capture", "broker", "watch", "tail")
+"""Commands that go on until they are asked to end: then they have done all they were to do."""
 
 _EXIT_CODES = """\
 exit codes:
@@ -86,6 +93,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = next((a for a in arguments if not a.startswith("-")), "viewkeeper")
     if name in ("lab", "status", "watch"):
         _draw_what_can_be_drawn()
+    with signals.noted() if name in (*ENDED_BY_SIGNALS, "demo") else nullcontext():
+        return _end_of(name, arguments)
+
+
+def _end_of(name: str, arguments: list[str]) -> int:
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
@@ -94,6 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _report(e.problems)
         return e.exit_code
     except KeyboardInterrupt:
+        if name in ENDED_BY_SIGNALS:
+            return 0
         _report([Problem(name, "interrupted")])
         return INTERRUPTED
     except SystemExit as e:  # argparse's --help
@@ -115,7 +129,7 @@ def _dispatch(arguments: list[str]) -> int:
     args = parser().parse_args(arguments)
     # For commands that set up no log of their own: a warning reads like every other line of ours.
     if logging.lastResort is not None:
-        logging.lastResort.setFormatter(logging.Formatter("viewkeeper: %(message)s"))
+        logging.lastResort.setFormatter(Pasteable("viewkeeper: %(message)s"))
     if args.version:
         from importlib.metadata import version
 
@@ -124,12 +138,14 @@ def _dispatch(arguments: list[str]) -> int:
     if args.command is None:
         raise UsageError.at("arguments", "no command was given", "see: viewkeeper --help")
     command = importlib.import_module(f"viewkeeper.commands.{args.command}")
+    if signals.received:  # before there was anything to end
+        raise KeyboardInterrupt
     return int(command.run(args))
 
 
 def _report(problems: Sequence[Problem]) -> None:
     for problem in problems:
-        print("viewkeeper:", " ".join(str(problem).split()), file=sys.stderr)
+        print("viewkeeper:", completed(" ".join(str(problem).split())), file=sys.stderr)
 
 
 def _internal_error(command: str, error: Exception) -> int:

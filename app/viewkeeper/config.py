@@ -10,8 +10,9 @@ views:
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+import shlex
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -25,27 +26,25 @@ from pydantic import (
     ValidationError,
 )
 
+from viewkeeper import remedies
 from viewkeeper.algorithms.registry import ALGORITHMS
 from viewkeeper.config_groups import AskedLevel, GroupConfig, Groups, SpannedSources, group_problems
+from viewkeeper.config_kafka import KafkaConfig, kafka_problems
 from viewkeeper.config_problems import nearest, problems_of
-from viewkeeper.config_sources import KINDS, AnySource, PostgresConfig, server
+from viewkeeper.config_sources import KINDS, LONGEST_IDENTIFIER, AnySource, PostgresConfig, server
 from viewkeeper.config_text import Keys, read_tree
-from viewkeeper.config_values import AbsolutePath, AtLeastOne, Duration, Name, Section, Topic, at_least_one, duration
+from viewkeeper.config_values import (
+    AtLeastOne,
+    Duration,
+    Name,
+    Section,
+    Topic,
+    WarehousePath,
+    at_least_one,
+    duration,
+    located,
+)
 from viewkeeper.errors import ConfigError, Problem
-
-_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]/]+):(\d{1,5})")
-
-# What Viewkeeper decides for its own clients; another value would break a promise rather than tune anything.
-_OWN_OPTIONS = {
-    "bootstrap.servers",
-    "group.id",
-    "transactional.id",
-    "isolation.level",
-    "enable.auto.commit",
-    "enable.idempotence",
-    "auto.offset.reset",
-    "acks",
-}
 
 
 def _fold(value: Any) -> Literal["auto", "every_cut"] | timedelta:
@@ -55,59 +54,6 @@ def _fold(value: Any) -> Literal["auto", "every_cut"] | timedelta:
         return duration(value)
     except ValueError:
         raise ValueError(f"must be auto, every_cut or a duration such as 30s, not {value!r}") from None
-
-
-def _bootstrap(value: str) -> str:
-    for address in value.split(","):
-        match = _ADDRESS.fullmatch(address.strip())
-        if match is None or not 0 < int(match[1]) < 65536:
-            raise ValueError(f"must be host:port, or several with commas between, not {value!r}")
-    return value
-
-
-def _options(value: Any) -> dict[str, str]:
-    if not isinstance(value, Mapping):
-        raise ValueError("must be a mapping of Kafka client options")
-    for key, option in value.items():
-        if isinstance(option, list | Mapping) or option is None:
-            raise ValueError(f"option {key} must be text, a number, true or false")
-        if key in _OWN_OPTIONS:
-            remedy = "set kafka.bootstrap" if key == "bootstrap.servers" else "leave it out"
-            raise ValueError(f"option {key} is not for the configuration to decide; {remedy}")
-    return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
-
-
-class KafkaConfig(Section):
-    """Where the broker is; ``options`` are named as librdkafka names them and may hold secrets."""
-
-    bootstrap: Annotated[str, AfterValidator(_bootstrap)]
-    options: Annotated[dict[str, str], PlainValidator(_options)] = Field(default_factory=dict, repr=False)
-
-    def client(self, **settings: Any) -> dict[str, Any]:
-        """The settings of a confluent-kafka client; ``group_id="g"`` sets ``group.id``."""
-        own = {key.replace("_", "."): value for key, value in settings.items()}
-        quiet = {"log_level": 0}  # what matters comes back as an error; the rest would go to the terminal
-        return {**quiet, **self.options, "bootstrap.servers": self.bootstrap, **own}
-
-    def spark(self) -> dict[str, str]:
-        """The same options for Spark's Kafka source."""
-        return {f"kafka.{key}": value for key, value in self.java().items()}
-
-    def java(self) -> dict[str, str]:
-        """The same options for a Java client, which names a few of them otherwise."""
-        java = dict(self.options)
-        user, password = java.pop("sasl.username", None), java.pop("sasl.password", None)
-        if user is not None and password is not None:
-            java["sasl.jaas.config"] = _jaas(java.get("sasl.mechanism", ""), user, password)
-        if certificate := java.pop("ssl.ca.location", None):
-            java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": certificate}
-        return {**java, "bootstrap.servers": self.bootstrap}
-
-
-def _jaas(mechanism: str, user: str, password: str) -> str:
-    module = "scram.ScramLoginModule" if mechanism.upper().startswith("SCRAM") else "plain.PlainLoginModule"
-    quoted = [value.replace("\\", "\\\\").replace('"', '\\"') for value in (user, password)]
-    return f'org.apache.kafka.common.security.{module} required username="{quoted[0]}" password="{quoted[1]}";'
 
 
 def _algorithm(value: str) -> str:
@@ -183,7 +129,7 @@ class Config(Section):
     """A whole, valid configuration; every path in it is absolute, every topic is named."""
 
     kafka: KafkaConfig
-    warehouse: AbsolutePath
+    warehouse: WarehousePath
     sources: Annotated[
         dict[Name, AnySource],
         Field(min_length=1),
@@ -201,6 +147,7 @@ class Config(Section):
     fold: Annotated[Literal["auto", "every_cut"] | timedelta, PlainValidator(_fold)] = "auto"
     min_cut_interval: Duration = timedelta(milliseconds=250)
     keep: Duration = timedelta(days=7)
+    durability: Literal["safe", "fast"] = "safe"
     bad_messages: Literal["stop", "quarantine"] = "stop"
 
     _file: str = PrivateAttr("configuration")
@@ -209,6 +156,11 @@ class Config(Section):
     def file(self) -> str:
         """The configuration file, as the user wrote its path."""
         return self._file
+
+    @property
+    def pasted(self) -> str:
+        """The same as a shell takes it, for the commands that errors tell."""
+        return shlex.quote(self._file)
 
     def place(self, *keys: str) -> str:
         """Where something stands, as errors name it: ``conf/demo.yaml: views.orders.sql``."""
@@ -226,6 +178,7 @@ def load_config(path: str | Path) -> Config:
     tree, problems = read_tree(file)
     try:
         config = Config.model_validate(tree, context={"directory": directory})
+        problems += kafka_problems(config.kafka, file)
     except ValidationError as e:
         problems += problems_of(e, file, partial(_known_keys, tree))
     problems += [*_shared_topics(tree, file), *_shared_databases(tree, file, directory), *_foreign_options(tree, file)]
@@ -233,6 +186,11 @@ def load_config(path: str | Path) -> Config:
     if problems:
         raise ConfigError(problems)
     config._file = file
+    remedies.know(
+        file,
+        {name: section.topic for name, section in config.sources.items()},
+        {name: section.sql for name, section in config.views.items()},
+    )
     return config
 
 
@@ -291,11 +249,22 @@ def _shared_topics(tree: dict[str, Any], file: str) -> list[Problem]:
 def _shared_databases(tree: dict[str, Any], file: str, directory: Path) -> list[Problem]:
     """Databases and slots that two sources name: their captures would take each other's changes."""
     paths = {name: s["path"] for name, s in _sections(tree, "sources") if isinstance(s.get("path"), str)}
-    uses = [
-        (str(Path(directory, Path(path).expanduser()).resolve()), f"sources.{name}.path", f"database {path}")
-        for name, path in paths.items()
+    uses = []
+    for name, path in paths.items():
+        with suppress(ValueError):  # told of elsewhere
+            uses.append((str(located(directory, path)), f"sources.{name}.path", f"database {path}"))
+    return [*_shared(uses, file, "use one source for it"), *_shared_slots(tree, file), *_long_slots(tree, file)]
+
+
+def _long_slots(tree: dict[str, Any], file: str) -> list[Problem]:
+    """Slots and publications whose default name is longer than PostgreSQL's names."""
+    return [
+        Problem(f"{file}: sources.{name}.{key}", f"viewkeeper_{name.lower()} is too long for PostgreSQL", f"set {key}")
+        for name, section in _sections(tree, "sources")
+        for key in ("slot", "publication")
+        if section.get("kind") == "postgres" and not section.get(key)
+        if len(f"viewkeeper_{name}") > LONGEST_IDENTIFIER
     ]
-    return [*_shared(uses, file, "use one source for it"), *_shared_slots(tree, file)]
 
 
 def _shared_slots(tree: dict[str, Any], file: str) -> list[Problem]:

@@ -8,11 +8,12 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import PGconn
 from pydantic import AfterValidator, Field, PlainValidator, ValidationError, ValidationInfo
 from pydantic_core import InitErrorDetails
 
-from viewkeeper.config_values import AbsolutePath, AtLeastOne, Duration, Section, Topic
+from viewkeeper.config_values import MOST, AtLeastOne, FilePath, Section, Topic, duration
 
 
 class SourceConfig(Section):
@@ -24,7 +25,7 @@ class SourceConfig(Section):
 
 class SqliteConfig(SourceConfig):
     kind: Literal["sqlite"]
-    path: AbsolutePath
+    path: FilePath
     format: Literal["native"] = "native"
 
 
@@ -32,7 +33,36 @@ def _url(value: Any) -> str:
     """What libpq connects by; never quoted in an error, because it may hold a password."""
     if not isinstance(value, str) or not re.match(r"postgres(ql)?://", value) or server(value) is None:
         raise ValueError("must be a URL; write postgresql://user:${PASSWORD}@host:port/database")
+    if said := _refused_by_libpq(value):
+        raise ValueError(f"{said}; correct it, or leave it out")
     return value
+
+
+_NOWHERE = "/nonexistent-viewkeeper"
+
+_NUMBERS = (
+    "connect_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "tcp_user_timeout",
+)
+
+
+def _refused_by_libpq(url: str) -> str:
+    """What libpq says of the URL's options, or nothing; it is sent to a socket that is not there, so it asks nobody."""
+    parts = conninfo_to_dict(url)
+    for key in _NUMBERS:
+        if not re.fullmatch(r"\s*-?\d{1,9}\s*", str(parts.get(key, 0))):
+            return f"{key} must be a whole number"
+    hosts = str(parts.pop("host", None) or parts.pop("hostaddr", None) or "").split(",")
+    parts.pop("hostaddr", None)
+    nowhere = make_conninfo("", **{**parts, "host": ",".join(_NOWHERE for _ in hosts)})
+    connection = PGconn.connect_start(nowhere.encode())
+    said = connection.error_message.decode(errors="replace").strip().partition("\n")[0]
+    connection.finish()
+    return "" if _NOWHERE in said else said
 
 
 def server(url: str) -> str | None:
@@ -50,14 +80,32 @@ def _slot(value: str) -> str:
     return value
 
 
+LONGEST_IDENTIFIER = 63
+_LONGEST_TIMEOUT = timedelta(days=MOST // 86_400_000)
+
+MOST_CONNECTIONS = 10_000
 LEAST_CONNECTIONS = 3
 """One for a snapshot, one for barriers; the rest are readers."""
 
 
 def _enough_connections(value: Any) -> int:
-    if type(value) is not int or value < LEAST_CONNECTIONS:
-        raise ValueError(f"must be a whole number of at least {LEAST_CONNECTIONS}, not {value!r}")
+    if type(value) is not int or not LEAST_CONNECTIONS <= value <= MOST_CONNECTIONS:
+        what = f"must be a whole number from {LEAST_CONNECTIONS} to {MOST_CONNECTIONS}"
+        raise ValueError(f"{what}, not {value!r}")
     return value
+
+
+def _identifier(value: str) -> str:
+    if len(value.encode()) > LONGEST_IDENTIFIER:
+        raise ValueError(f"is longer than the {LONGEST_IDENTIFIER} bytes that PostgreSQL keeps of a name; shorten it")
+    return value
+
+
+def _statement_timeout(value: Any) -> timedelta:
+    found = duration(value)
+    if found > _LONGEST_TIMEOUT:
+        raise ValueError(f"is longer than PostgreSQL can count; use at most {_LONGEST_TIMEOUT.days}d")
+    return found
 
 
 class PostgresConfig(SourceConfig):
@@ -66,12 +114,12 @@ class PostgresConfig(SourceConfig):
     kind: Literal["postgres"]
     url: Annotated[str, PlainValidator(_url)] = Field(repr=False)
     format: Literal["debezium"] = "debezium"
-    schema_name: str = Field(default="public", alias="schema", min_length=1)
+    schema_name: Annotated[str, AfterValidator(_identifier)] = Field(default="public", alias="schema", min_length=1)
     slot: Annotated[str, AfterValidator(_slot)] = ""
-    publication: str = ""
+    publication: Annotated[str, AfterValidator(_identifier)] = ""
     max_connections: Annotated[int, PlainValidator(_enough_connections)] = 6
     max_rows_per_second: AtLeastOne | None = None
-    statement_timeout: Duration = timedelta(minutes=5)
+    statement_timeout: Annotated[timedelta, PlainValidator(_statement_timeout)] = timedelta(minutes=5)
 
 
 KINDS: dict[str, type[SourceConfig]] = {"sqlite": SqliteConfig, "postgres": PostgresConfig}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,8 +14,14 @@ from viewkeeper.errors import ConfigError, Problem
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _TEXT_TAG = "tag:yaml.org,2002:str"
 _MERGE_TAG = "tag:yaml.org,2002:merge"
+
+LARGEST = 1_000_000
+"""Bytes of a configuration: more is another file."""
+
+MOST_VALUES, DEEPEST = 100_000, 50
 
 Keys = tuple[str, ...]
 
@@ -32,9 +38,9 @@ def read_tree(file: str) -> tuple[dict[str, Any], list[Problem]]:
     """
     text = _read(file)
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
-        problems = list(_key_problems(node, file, ()))
+        problems = list(_key_problems(node, file, (), budget=itertools.count(1)))
         tree = loader.construct_document(node) if node is not None else None
     except (yaml.YAMLError, ValueError) as e:  # a date such as 2026-13-01 is a ValueError
         raise ConfigError.at(_mark(file, e), _plain(e), "correct the YAML") from None
@@ -45,9 +51,29 @@ def read_tree(file: str) -> tuple[dict[str, Any], list[Problem]]:
     return _substituted(tree, file, (), problems), problems
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML that ends at a depth which no configuration has: to read further would take its time, and the stack."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise yaml.YAMLError("it is nested deeper than any configuration")
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+
 def _read(file: str) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8")
+        with open(file, "rb") as opened:  # never all of it: it may be a device
+            data = opened.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            what = f"is larger than any configuration ({LARGEST // 1_000_000} MB)"
+            raise ConfigError.at(file, what, "give the path of a configuration file")
+        return data.decode("utf-8")
     except FileNotFoundError:
         raise ConfigError.at(file, "does not exist", "give the path of a configuration file") from None
     except UnicodeDecodeError:
@@ -67,14 +93,21 @@ def _plain(error: Exception) -> str:
     return "is not valid YAML: " + " ".join(str(said).split())
 
 
-def _key_problems(node: yaml.Node | None, file: str, keys: Keys, above: tuple[int, ...] = ()) -> Iterator[Problem]:
-    """Keys that stand twice in one mapping (YAML would silently keep the last) or that are not text."""
+def _key_problems(
+    node: yaml.Node | None, file: str, keys: Keys, above: tuple[int, ...] = (), *, budget: Iterator[int]
+) -> Iterator[Problem]:
+    """Keys that stand twice in one mapping (YAML would silently keep the last) or that are not text.
+
+    ``budget`` counts what is looked at: aliases of aliases make a small file a tree without end.
+    """
     if id(node) in above:
         raise yaml.YAMLError("an alias refers to a mapping or list that it is part of")
+    if next(budget) > MOST_VALUES:
+        raise yaml.YAMLError(f"it holds more than {MOST_VALUES} values")
     above = (*above, id(node))
     if isinstance(node, yaml.SequenceNode):
         for i, item in enumerate(node.value):
-            yield from _key_problems(item, file, (*keys, str(i)), above)
+            yield from _key_problems(item, file, (*keys, str(i)), above, budget=budget)
     if not isinstance(node, yaml.MappingNode):
         return
     lines: dict[str, int] = {}
@@ -91,7 +124,7 @@ def _key_problems(node: yaml.Node | None, file: str, keys: Keys, above: tuple[in
                 "keep one of them",
             )
         lines.setdefault(name, line)
-        yield from _key_problems(value, file, (*keys, name), above)
+        yield from _key_problems(value, file, (*keys, name), above, budget=budget)
 
 
 def _substituted(value: Any, file: str, keys: Keys, problems: list[Problem]) -> Any:
@@ -125,4 +158,11 @@ def _substituted(value: Any, file: str, keys: Keys, problems: list[Problem]) -> 
             )
         return os.environ.get(match[1], match[0])
 
-    return _VARIABLE.sub(replace, value)
+    return _writable(_VARIABLE.sub(replace, value), file, keys, problems)
+
+
+def _writable(text: str, file: str, keys: Keys, problems: list[Problem]) -> str:
+    """The text without what no path, name or database takes; a problem says so."""
+    if _UNWRITABLE.search(text):
+        problems.append(Problem(place(file, keys), "has a NUL or half of a letter in it", "take that out"))
+    return _UNWRITABLE.sub("", text)

@@ -8,8 +8,10 @@
     └── WorldError       exit 3   the world must change
         ├── SourceError           a source database (unreachable, altered, restored)
         ├── KafkaError            the broker or a topic
+        ├── KafkaRefused          the broker does not let us in
         ├── TopicLost             a topic no longer holds what is still needed
         ├── BadMessage            a message in a topic cannot be used
+        ├── SparkEnded            the JVM that Spark runs in has ended
         └── WarehouseError        the warehouse's tables
             ├── WarehouseUnreachable   its disk (full, busy, not permitted)
             └── NegativeCount     a fold found a row deleted more often than it existed
@@ -90,11 +92,19 @@ class KafkaError(WorldError):
     pass
 
 
+class KafkaRefused(WorldError):
+    """The broker answers, but not to us (a wrong password, another TLS): waiting is no help."""
+
+
 class TopicLost(WorldError):
     pass
 
 
 class BadMessage(WorldError):
+    pass
+
+
+class SparkEnded(WorldError):
     pass
 
 
@@ -122,4 +132,5 @@ def raise_together(failures: Collection[BaseException]) -> None:
         (error for error in failures if isinstance(error, ViewkeeperError)), key=lambda e: isinstance(e, UserError)
     )
     if known:
-        raise type(known[-1])([problem for error in known for problem in error.problems])
+        # Groups may share what has failed: it is told once.
+        raise type(known[-1])(dict.fromkeys(problem for error in known for problem in error.problems))

@@ -83,6 +83,7 @@ class Committed:
     end: int
     events: Sequence[Event]
     follows: int | None = None  # the END before it
+    connector: str = "shop"
 
     def messages(self) -> list[bytes]:
         """BEGIN, the events, END."""
@@ -99,7 +100,7 @@ class Committed:
     def event(self, number: int) -> bytes:
         event = self.events[number - 1]
         source = {
-            "name": "shop",
+            "name": self.connector,
             "snapshot": None,
             "sequence": json.dumps([None if self.follows is None else str(self.follows), str(event.lsn)]),
             "schema": event.schema,

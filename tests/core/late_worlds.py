@@ -302,6 +302,8 @@ class MemoryWarehouse:
 
 
 class NoTopics:
+    def require_alone(self) -> None: ...
+
     def publish(self, *_: object) -> None: ...
 
 

@@ -69,7 +69,8 @@ class Place:
         now = datetime.now(UTC)
         state = {
             "pid": os.getpid(), "started": now, "heartbeat": now, "waiting": None, "trouble": False, "error": None,
-            "level": "complete", "views": views, "unnumbered": 0, "cut": 0, "last_update": 0, "updates_handled": 0,
+            "level": "complete", "views": views, "read": {}, "arrived": {}, "unnumbered": 0,
+            "cut": 0, "last_update": 0, "updates_handled": 0,
             "batches": 0, "asked": {}, "seconds": {}, "table": table(list(views), []), **told,
         }  # fmt: skip
         file.write_bytes(orjson.dumps(state))

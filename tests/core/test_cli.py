@@ -13,6 +13,7 @@ import pytest
 
 from viewkeeper import cli
 from viewkeeper.errors import ConfigError, Problem, SourceError, ViewError
+from viewkeeper.local.logs import write_traceback
 
 
 @pytest.fixture
@@ -105,6 +106,25 @@ def test_the_traceback_of_a_defect_goes_to_a_log_file_only(
     log = tmp_path / "errors.log"
     assert capsys.readouterr().err == (f"viewkeeper: internal error: ZeroDivisionError: of all things; see {log}\n")
     assert "Traceback" in log.read_text()
+
+
+def test_nobody_else_reads_the_log_of_errors_or_can_foresee_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIEWKEEPER_LOGS", str(tmp_path / "logs"))
+    before = os.umask(0)
+    try:
+        file = write_traceback("run", ValueError("secret"))
+        assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        file.chmod(0o644)
+        assert write_traceback("run", ValueError("again")).stat().st_mode & 0o777 == 0o600
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("VIEWKEEPER_LOGS", str(tmp_path / "file" / "logs"))
+        first, second = (write_traceback("run", ValueError("x")) for _ in range(2))
+    finally:
+        os.umask(before)
+    assert first != second, "a name that can be foreseen may be another's link"
+    assert [f.parent.stat().st_mode & 0o777 for f in (first, second)] == [0o700, 0o700]
 
 
 def test_a_reader_that_ends_early_is_no_error() -> None:

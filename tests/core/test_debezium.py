@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -10,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from viewkeeper.algebra.types import Column
+from viewkeeper.algebra.types import TEXT, Column
 from viewkeeper.messages import Reached
+from viewkeeper.queue.debezium_placeholder import placeholder_of
 from viewkeeper.queue.update_queue import Inlet, UpdateQueue
 
 from .debezium_worlds import (
@@ -121,23 +124,87 @@ def test_a_large_value_that_did_not_change_must_be_known_from_the_old_row() -> N
     assert rows(taken(["id", "bg"], {"id": 50, "bg": "long"}), "ty") == {(50, "long"): 0}
     assert rows(taken(["id", "bg"], {"id": 50, "bg": None}), "ty") == {(50, None): 0}
     assert rows(taken(["id"], {"id": 50, "bg": "long"}), "ty") == {(50,): 0}
-    for before in (None, {"id": 50}, {"id": 50, "bg": "__debezium_unavailable_value"}):
+    for before in (None, {"id": 50}):
         assert "REPLICA IDENTITY FULL" in taken(["id", "bg"], before).rejected[0].reason
-    unused = taken(["id"], {"id": 50, "bg": "__debezium_unavailable_value"})
-    assert rows(unused, "ty") == {(50,): 0}
+
+
+CONNECTOR, ANOTHER = (f"shop.updates.vk-{digit * 32}" for digit in "a7")
+OWN = placeholder_of(CONNECTOR).text
+
+
+@pytest.mark.parametrize("typed", ["__debezium_unavailable_value", OWN[:-1], placeholder_of(ANOTHER).text])
+def test_a_text_that_a_user_types_is_never_taken_for_a_value_left_out(typed: str) -> None:
+    """Whatever it is, unless it is the random one that this message's connector writes."""
+    events = [
+        Event("u", "ful", {"id": 1, "a": "x", "b": "y"}, {"id": 1, "a": typed, "b": "y"}, lsn=5),
+        Event("u", "ful", {"id": 1, "a": typed, "b": "y"}, {"id": 1, "a": typed, "b": "z"}, lsn=6),
+        Event("c", "ful", None, {"id": 2, "a": typed, "b": "y"}, lsn=7),
+        Event("d", "ful", {"id": 3, "a": typed, "b": "y"}, None, lsn=8),
+    ]
+    received = UpdateQueue([inlet()]).receive(messages(*Committed(7, 9, events, connector=CONNECTOR).messages()))
+    assert not received.rejected
+    assert +rows(received, "ful") == Counter({(1, typed, "z"): 1, (2, typed, "y"): 1})
+    assert -rows(received, "ful") == Counter({(1, "x", "y"): 1, (3, typed, "y"): 1})
+
+
+def test_messages_of_several_connectors_each_have_their_own_placeholder() -> None:
+    """A connector that is started anew has another; what the topic held before is understood as ever."""
+    whole = []
+    for number, connector in enumerate([CONNECTOR, "shop", ANOTHER, CONNECTOR], 1):
+        left_out = placeholder_of(connector).text
+        event = Event("u", "ful", {"id": 1, "a": "x", "b": "y"}, {"id": 1, "a": left_out, "b": "z"}, lsn=10 * number)
+        whole += Committed(number, 10 * number + 5, [event], connector=connector).messages()
+    received = UpdateQueue([inlet()]).receive(messages(*whole))
+    assert [did.changes["ful"][1] for did in came_out(received)] == [((1, "x", "z"), 1)] * 4
+
+
+def test_a_deletion_of_which_only_the_key_was_logged_is_not_taken_for_a_row_of_nulls() -> None:
+    """The table's REPLICA IDENTITY was set to DEFAULT and back: nothing but the message tells it."""
+    relations = {"ful": replace(RELATIONS["ful"], key=("id",), required=frozenset({"id", "b"}))}
+
+    def taken(before: dict[str, Any]) -> Any:
+        topic = Inlet("shop", "shop.updates", relations, {"ful": ["id", "a"]}, Reached(0), 0, format="debezium")
+        event = Event("d", "ful", before, None, lsn=5)
+        return UpdateQueue([topic]).receive(messages(*Committed(7, 9, [event]).messages()))
+
+    assert "the old row is not known" in taken({"id": 1, "a": None, "b": None}).rejected[0].reason
+    assert rows(taken({"id": 1, "a": None, "b": "y"}), "ful") == {(1, None): -1}
+
+
+def test_a_changed_key_does_not_turn_a_value_left_out_into_a_text() -> None:
+    """Debezium sends an UPDATE of the key as a delete and an insert: that insert may lack a value."""
+    events = [
+        Event("d", "ful", {"id": 1, "a": "x", "b": "y"}, None, lsn=5),
+        Event("c", "ful", None, {"id": 2, "a": OWN, "b": "y"}, lsn=5),
+    ]
+    received = UpdateQueue([inlet()]).receive(messages(*Committed(7, 9, events, connector=CONNECTOR).messages()))
+    assert "ful.a: a large value that did not change was left out" in received.rejected[0].reason
+
+
+def test_a_large_key_that_did_not_change_is_no_change_where_only_the_key_is_logged() -> None:
+    columns = (Column("id", TEXT, "text"), Column("n", TEXT, "text"))
+    described = {"ty": replace(ACC, name="ty", columns=columns, key=("id",), logged=frozenset({"id"}))}
+    topic = Inlet("shop", "shop.updates", described, {"ty": ["id"]}, Reached(0), 0, format="debezium")
+    event = Event("u", "ty", None, {"id": OWN, "n": "new"}, lsn=5)
+    received = UpdateQueue([topic]).receive(messages(*Committed(7, 9, [event], connector=CONNECTOR).messages()))
+    assert not received.rejected and rows(received, "ty") == {}
 
 
 @pytest.mark.parametrize(
-    ("declared", "absent"),
+    ("declared", "absent", "connector"),
     [
-        ("bytea", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="),
-        ("_text", ["__debezium_unavailable_value"]),
-        ("_int4", list(b"__debezium_unavailable_value")),
-        ("_uuid", ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]),
-        ("jsonb", "__debezium_unavailable_value"),
+        ("bytea", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", "shop"),
+        ("_text", ["__debezium_unavailable_value"], "shop"),
+        ("_int4", list(b"__debezium_unavailable_value"), "shop"),
+        ("_uuid", ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"], "shop"),
+        ("jsonb", "__debezium_unavailable_value", "shop"),
+        ("bytea", base64.b64encode(OWN.encode()).decode(), CONNECTOR),
+        ("_text", [OWN], CONNECTOR),
+        ("_int8", list(OWN.encode()), CONNECTOR),
+        ("jsonb", OWN, CONNECTOR),
     ],
 )
-def test_every_type_has_its_own_word_for_a_value_left_out(declared: str, absent: Any) -> None:
+def test_every_type_has_its_own_word_for_a_value_left_out(declared: str, absent: Any, connector: str) -> None:
     columns = (ACC.columns[0], Column("big", ACC.columns[1].type, declared))
     topic = Inlet(
         "shop",
@@ -148,8 +215,8 @@ def test_every_type_has_its_own_word_for_a_value_left_out(declared: str, absent:
         0,
         format="debezium",
     )
-    event = Event("u", "ty", {"id": 1, "big": absent}, {"id": 1, "big": absent}, lsn=5)
-    received = UpdateQueue([topic]).receive(messages(*Committed(7, 9, [event]).messages()))
+    event = Event("u", "ty", None, {"id": 1, "big": absent}, lsn=5)
+    received = UpdateQueue([topic]).receive(messages(*Committed(7, 9, [event], connector=connector).messages()))
     assert "ty.big: a large value" in received.rejected[0].reason
 
 
@@ -162,6 +229,16 @@ def test_an_added_column_that_no_view_uses_changes_nothing() -> None:
     event["before"] = event["after"] | {"m": "1.10"}
     received = UpdateQueue([topic]).receive(messages(values[0], compact(event), values[2]))
     assert rows(received, "ty") == {(1, Decimal("1.10")): -1, (1, Decimal("8.00")): 1}
+
+
+def test_what_was_logged_before_a_column_was_added_lacks_it_only_for_views_that_are_not_loaded_yet() -> None:
+    before, after = {"id": 1, "a": "x"}, {"id": 1, "a": "y"}
+    one = Committed(7, 90, [Event("u", "ful", before, after, lsn=80), Event("d", "ful", after, lsn=81)])
+    topic = inlet()
+    topic.fresh = {"ful": {"b"}}
+    received = UpdateQueue([topic]).receive(messages(*one.messages()))
+    assert not received.rejected
+    assert rows(received, "ful") == {(1, "x", None): -1, (1, "y", None): 0}
 
 
 def test_a_used_column_that_was_dropped_stops_the_job_at_its_transaction() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from viewkeeper.capture.connect_rest import root_cause
-from viewkeeper.capture.debezium_connector import Login, connector, variable_of
-from viewkeeper.config import KafkaConfig
+from viewkeeper.capture.debezium_connector import PASSWORD, Login, connector, variable_of
+from viewkeeper.commands.capture_attendance import _Debezium
+from viewkeeper.config import KafkaConfig, load_config
 from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import ConfigError
+from viewkeeper.queue.debezium_placeholder import placeholder_of
 
 
 def section(url: str = "postgresql://clerk@db/shop", schema: str = "a b") -> PostgresConfig:
@@ -69,6 +72,14 @@ def test_all_goes_into_the_one_topic_and_nothing_but_what_was_sent_moves_the_slo
     assert "database.password" not in config
 
 
+def test_a_connector_names_its_own_placeholder_which_no_other_has() -> None:
+    """Its messages tell the name, and so the reader of the topic knows the placeholder."""
+    made = [connector(section(), "shop.updates", Login.parse("url", section().url), "").config for _ in range(2)]
+    placeholders = [placeholder_of(config["topic.prefix"]).text for config in made]
+    assert placeholders == [config["unavailable.value.placeholder"] for config in made]
+    assert len({*placeholders, "__debezium_unavailable_value"}) == 3
+
+
 @pytest.mark.parametrize(
     ("written", "value", "password", "variable"),
     [
@@ -104,3 +115,17 @@ def test_kafka_options_reach_a_java_client_under_its_names() -> None:
     assert java["bootstrap.servers"] == "b:9092" and java["ssl.truststore.location"] == "/ca.pem"
     assert 'password="p\\"w"' in java["sasl.jaas.config"] and "sasl.password" not in java
     assert kafka.spark() == {f"kafka.{key}": value for key, value in java.items()}
+
+
+def test_sources_whose_names_differ_in_case_alone_have_passwords_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "conf.yaml"
+    file.write_text(
+        "{kafka: {bootstrap: 'a:1'}, warehouse: w, views: {v: {sql: SELECT 1}}, sources: {"
+        "shop: {kind: postgres, url: 'postgresql://u:one@a/d'}, Shop: {kind: postgres, url: 'postgresql://u:two@b/d'}}}"
+    )
+    debezium = _Debezium(load_config(file), ["shop", "Shop"])
+    told = {name: debezium._supervised[name].connector.config[PASSWORD] for name in ("shop", "Shop")}
+    assert [debezium._secrets[text.removeprefix("${env:").removesuffix("}")] for text in told.values()] == [
+        "one",
+        "two",
+    ]

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viewkeeper.algebra import construct
-from viewkeeper.algebra.casts import EXACT, castable, fit
+from viewkeeper.algebra import construct, functions, time_functions
+from viewkeeper.algebra.casts import EXACT, castable, fit, numeric_text
 from viewkeeper.algebra.evaluate import evaluate, holds
 from viewkeeper.algebra.expressions import ColumnRef, Expr, Literal
 from viewkeeper.algebra.render import render
@@ -28,6 +28,7 @@ from viewkeeper.algebra.types import (
     DATE,
     FLOAT,
     INTEGER,
+    NUMERIC,
     TEXT,
     TIMESTAMP,
     Kind,
@@ -36,13 +37,14 @@ from viewkeeper.algebra.types import (
 )
 
 DECIMALS = (decimal(5, 2), decimal(10, 0), decimal(12, 6), decimal(38, 2), decimal(38, 30), decimal(3, 3))
-TYPES = (INTEGER, FLOAT, TEXT, BOOLEAN, DATE, TIMESTAMP, BINARY, *DECIMALS)
+TYPES = (INTEGER, FLOAT, TEXT, BOOLEAN, DATE, TIMESTAMP, BINARY, *DECIMALS, NUMERIC)
 ROWS = 6
 
 _TELLING = (
     "|12| -7 |1.5e3|NaN|-Infinity|2024-02-29|2024-02-30|2024-01-01T12:30:00.5+02:00|9223372036854775808|true|F|"
     "1e999|٣|0001-01-01|9999-12-31T23:59:59.999999Z|1e-7|+.5"
 )
+_NUMERICS = [*map(Decimal, ("0", "-0.00", "1.50", "-2.5", "7", "9" * 60, "1e-40", "-123456789012345678901234567890.5"))]
 _texts = st.text(alphabet="aAbßΣςİ %_!'0", max_size=5) | st.sampled_from(_TELLING.split("|"))
 _integers = st.integers(-5, 5) | st.integers(-(2**63), 2**63 - 1) | st.sampled_from([2**53 + 1, 2**63 - 1, -(2**63)])
 _floats = (
@@ -69,6 +71,8 @@ def values(of: Type) -> st.SearchStrategy[Any]:
         case Kind.BINARY:
             return st.binary(max_size=4)
         case _:
+            if of == NUMERIC:
+                return st.sampled_from(_NUMERICS) | st.decimals(allow_nan=False, allow_infinity=False, places=3)
             digits = st.integers(-(10**of.precision) + 1, 10**of.precision - 1) | st.integers(-150, 150)
             return digits.map(lambda n: fit(Decimal(n).scaleb(-of.scale, context=EXACT), of))
 
@@ -86,7 +90,7 @@ def worlds(expr: Expr) -> st.SearchStrategy[dict[str, list[Any]]]:
 
 def leaves() -> st.SearchStrategy[Expr]:
     columns = st.sampled_from([ColumnRef(0, name, of) for name, of in COLUMNS.items()])
-    literals = st.sampled_from(TYPES).flatmap(
+    literals = st.sampled_from(TYPES[:-1]).flatmap(
         lambda of: (st.none() | values(of)).map(lambda v: Literal(_unsigned(v), of))
     )
     return columns | columns | literals.filter(lambda e: e.value == e.value) | st.just(construct.NULL)
@@ -108,11 +112,15 @@ def _arithmetic(op: Any) -> Operation:
 
 
 def _call(function: str, operands: int) -> Operation:
-    return lambda *args: construct.call(function, args[:operands])
+    return lambda *args: functions.call(function, args[:operands])
 
 
 def _round(places: int) -> Operation:
-    return lambda a, b, c: construct.call("round", [a, Literal(places, INTEGER)])
+    return lambda a, b, c: functions.call("round", [a, Literal(places, INTEGER)])
+
+
+def _of_moment(function: str, field: str) -> Operation:
+    return lambda a, b, c: functions.call(function, [Literal(field, TEXT), a])
 
 
 def _cast(of: Type) -> Operation:
@@ -139,6 +147,18 @@ OPERATIONS: list[Operation] = [
     *(_call(function, 3) for function in ("coalesce", "concat", "substr")),
     _call("substr", 2),
     *map(_round, (-20, -1, 1, 2, 38)),
+    *(
+        _call(function, 1)
+        for function in ("floor", "ceil", "trunc", "sign", "sqrt", "octet_length", "reverse", "ascii")
+    ),
+    *(_call(function, 2) for function in ("left", "right", "trim", "ltrim", "rtrim", "strpos", "starts_with", "mod")),
+    *(_call(function, 3) for function in ("greatest", "least", "concat_ws", "replace", "translate", "split_part")),
+    *(_call(function, 3) for function in ("make_date",)),
+    *(_of_moment(function, field) for function in ("extract", "date_part") for field in time_functions.FIELDS),
+    *(_of_moment("date_trunc", field) for field in time_functions.TRUNCATIONS),
+    lambda a, b, c: functions.call("to_char", [a, Literal("YYYY-MM-DD HH24:MI:SS.US Dy Mon IW", TEXT)]),
+    lambda a, b, c: functions.call("lpad", [a, Literal(4, INTEGER), b]),
+    lambda a, b, c: functions.call("repeat", [a, Literal(2, INTEGER)]),
     *map(_cast, TYPES),
 ]
 
@@ -164,15 +184,24 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
+def array(values: list[Any], of: Type) -> pa.Array:
+    """The values as Arrow carries them."""
+    return pa.array([carried(value, of) for value in values], of.arrow)
+
+
+def carried(value: Any, of: Type) -> Any:
+    return numeric_text(value) if of == NUMERIC and value is not None else value
+
+
 def assert_agree(expr: Expr, world: dict[str, list[Any]]) -> None:
     """Both evaluators give the same values, of exactly the expression's type."""
     length = max(map(len, world.values()), default=ROWS)
-    arrays = {ref.column: pa.array(world[ref.column], ref.type.arrow) for ref in expr.columns}
+    arrays = {ref.column: array(world[ref.column], ref.type) for ref in expr.columns}
     by_arrow = evaluate(expr, lambda _, name: arrays[name], length)
     by_rows = [evaluate_row(expr, lambda _, name, i=i: world[name][i]) for i in range(length)]
     assert by_arrow.type == expr.type.arrow
     by_arrow.validate(full=True)
-    pairs = zip(by_arrow.to_pylist(), by_rows, strict=True)
+    pairs = zip(by_arrow.to_pylist(), (carried(value, expr.type) for value in by_rows), strict=True)
     differing = [(i, a, b) for i, (a, b) in enumerate(pairs) if not same(a, b)]
     assert not differing, (render(expr), differing[:3])
 
@@ -195,7 +224,7 @@ def test_agree_a_predicate_holds_where_the_row_evaluator_says_true(data: st.Data
     expr = construct.disjunction([expr, construct.is_null(data.draw(expressions(2)))])
     world = data.draw(worlds(expr))
     arrays = {
-        ref.column: pa.chunked_array([world[ref.column][:2], world[ref.column][2:]], ref.type.arrow)
+        ref.column: pa.chunked_array([array(world[ref.column][:2], ref.type), array(world[ref.column][2:], ref.type)])
         for ref in expr.columns
     }
     held = holds(expr, lambda _, name: arrays[name], ROWS).to_pylist()
@@ -215,7 +244,7 @@ def test_agree_on_rounding_at_and_around_ties() -> None:
     ties = [random.randrange(-(10**6), 10**6) / random.choice((8, 200, 2000)) for _ in range(2000)]
     floats = [*ties, *(math.nextafter(tie, random.choice((-1, 1)) * math.inf) for tie in ties), 2.0**31, 1e300]
     for places in (0, 1, 2, 3, 15):
-        expr = construct.call("round", [ColumnRef(0, "f", FLOAT), Literal(places, INTEGER)])
+        expr = functions.call("round", [ColumnRef(0, "f", FLOAT), Literal(places, INTEGER)])
         assert_agree(expr, {"f": floats})
 
 

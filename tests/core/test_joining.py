@@ -101,6 +101,19 @@ def test_all_views_that_can_be_judged_are_judged_at_the_start(place: Place) -> N
         joined(project, project.group_of("late"))
 
 
+def test_a_view_that_cannot_be_understood_holds_back_only_its_group(place: Place) -> None:
+    right = {"one": "SELECT id FROM a.r", "other": "SELECT id FROM d.u"}
+    whole = begun(place.configure(right, groups="auto"))
+    project = begun(place.configure(right | {"one": "SELECT nothing FROM a.r"}, groups="auto"))
+    assert project.groups == whole.groups and project.refused.keys() == {"one"}
+    assert project.understands(project.group_of("other")) and not project.understands(project.group_of("one"))
+    with pytest.raises(ViewError, match=r"views\.one\.sql"):
+        joined(project, project.group_of("one"))
+    for lost in ("SELECT id FROM a.r WHERE (", "SELECT id FROM nowhere.r"):  # nobody knows where it belongs
+        with pytest.raises(ViewError, match=r"views\.one\.sql"):
+            begun(place.configure(right | {"one": lost}, groups="auto"))
+
+
 # ---- joining
 
 

@@ -101,7 +101,7 @@ def test_a_mark_that_is_the_newest_row_is_the_last_change(shop: Shop) -> None:
     assert source.last_change() == str(shop.told.messages[-1].position)
     source.freeze(None)
     assert source.last_change() == str(shop.told.messages[-1].position)
-    assert shop.capture().begun(["t"]) < shop.told.messages[-1].position
+    assert shop.capture().begun({"t": ["id"]}) < shop.told.messages[-1].position
 
 
 def test_what_was_rolled_back_marks_nothing(shop: Shop) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from viewkeeper.algebra.types import UNKNOWN, Column, decimal
+from viewkeeper.algebra.types import NUMERIC, UNKNOWN, Column, decimal
 from viewkeeper.managers.sources.postgres_values import Misfits, answer_column, debezium_column, declared_type
 
 NUMERIC_10_2 = (10 << 16 | 2) + 4
@@ -169,9 +169,6 @@ def test_answers_refuse_days_and_moments_outside_the_years_1_to_9999() -> None:
 @pytest.mark.parametrize(
     ("declared", "modifier", "why"),
     [
-        ("numeric", -1, "without precision"),
-        ("numeric", (40 << 16 | 2) + 4, "at most 38 digits"),
-        ("numeric", (3 << 16 | (-2 & 0x7FF)) + 4, "numeric(3,-2)"),
         ("name", -1, "do not arrive unchanged"),
         ("interval", -1, "type interval"),
         ("_uuid", -1, "type uuid[]"),
@@ -183,6 +180,23 @@ def test_other_types_are_refused_with_the_reason_and_a_remedy(declared: str, mod
     assert type == UNKNOWN
     assert why in refused
     assert "; " in refused
+
+
+@pytest.mark.parametrize("modifier", [-1, (40 << 16 | 2) + 4, (3 << 16 | (-2 & 0x7FF)) + 4])
+def test_a_numeric_that_no_table_can_hold_may_have_any_number_of_digits(modifier: int) -> None:
+    assert declared_type("numeric", modifier) == (NUMERIC, "")
+    values = ["1.50", "1E-50", "-0.00", "1" + "0" * 60, "0012.0", None]
+    one_form = ["1.5", "0." + "0" * 49 + "1", "0", "1" + "0" * 60, "12", None]
+    assert told("numeric", *values, modifier=modifier) == one_form
+    assert answer_column(pa.array(values), column("numeric", modifier)).to_pylist() == one_form
+
+
+@pytest.mark.parametrize("value", ["NAN", "POSITIVE_INFINITY", "nan", "inf", "Infinity", ""])
+def test_what_is_no_number_is_refused_by_name_where_digits_are_unlimited_too(value: str) -> None:
+    with pytest.raises(Misfits, match=f"'{value}' is no numeric"):
+        debezium_column(["1", value], column("numeric"))
+    with pytest.raises(Misfits, match=f"'{value}' is no numeric"):
+        answer_column(pa.array(["1", value]), column("numeric"))
 
 
 def test_a_scale_beyond_the_precision_widens_the_decimal() -> None:

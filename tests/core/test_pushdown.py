@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viewkeeper.algebra import construct
+from viewkeeper.algebra import construct, functions
 from viewkeeper.algebra.expressions import ColumnRef, Expr, Literal
 from viewkeeper.algebra.rows import evaluate_row
 from viewkeeper.algebra.types import BOOLEAN, DATE, FLOAT, INTEGER, TEXT, Type, decimal
@@ -111,7 +111,6 @@ def test_sqlite_never_loses_a_row_that_the_predicate_keeps(
     [
         (construct.compare("=", T, Literal("A", TEXT)), "(t COLLATE BINARY = ?)", ["A"]),
         (construct.compare(">", N, Literal(Decimal("1.5"), decimal(2, 1))), "(n > ?)", [1]),
-        (construct.compare("<", Literal(1.5, FLOAT), N), "(n > ?)", [1]),
         (construct.in_list(N, [Literal(1, INTEGER), Literal(None, INTEGER)]), "(n IN (?))", [1]),
         (construct.is_null(M), "(m IS NULL)", []),
         (construct.negation(B), "(b = 0)", []),
@@ -128,7 +127,7 @@ def test_certain_conditions_are_pushed(predicate: Expr, sql: str, parameters: li
         construct.compare(">", M, Literal(1, INTEGER)),
         construct.compare("<", T, Literal("b", TEXT)),
         construct.like(T, Literal("a%", TEXT)),
-        construct.compare("=", construct.call("lower", [T]), Literal("a", TEXT)),
+        construct.compare("=", functions.call("lower", [T]), Literal("a", TEXT)),
         construct.compare("=", N, Literal(2**64, decimal(20, 0))),
         construct.disjunction([construct.is_null(N), construct.compare(">", M, Literal(1, INTEGER))]),
         construct.compare("=", N, Literal(None, INTEGER)),

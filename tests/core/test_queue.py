@@ -21,7 +21,9 @@ from viewkeeper.algebra.types import (
     Type,
     decimal,
 )
+from viewkeeper.job.whole_transactions import Unfinished
 from viewkeeper.messages import Reached, Received
+from viewkeeper.queue import images, spool
 from viewkeeper.queue.consumer import MESSAGES
 from viewkeeper.queue.update_queue import Inlet, UpdateQueue
 from viewkeeper.queue.values import WrongType, json_column
@@ -30,14 +32,14 @@ ORDERS = Relation("shop", "orders", (Column("id", INTEGER), Column("note", TEXT)
 OTHER = Relation("shop", "other", (Column("x", INTEGER),))
 
 
-def inlet(**more: Any) -> Inlet:
+def inlet(topic: str = "shop.updates", **more: Any) -> Inlet:
     settings: dict[str, Any] = {"position": Reached(0), "offset": 0, **more}
     relations = {"orders": ORDERS, "other": OTHER}
-    return Inlet("shop", "shop.updates", relations, {"orders": ["id", "note"]}, **settings)
+    return Inlet("shop", topic, relations, {"orders": ["id", "note"]}, **settings)
 
 
-def insert(number: int, *ids: Any, **more: Any) -> bytes:
-    rows = [{"relation": "orders", "op": "insert", "after": {"id": i, "note": "n"}} for i in ids]
+def insert(number: int, *ids: Any, note: str = "n", **more: Any) -> bytes:
+    rows = [{"relation": "orders", "op": "insert", "after": {"id": i, "note": note}} for i in ids]
     message = {"source": "shop", "txn": str(number), "position": number, "global_txn": None, "changes": rows}
     return json.dumps(message | more).encode()
 
@@ -77,6 +79,119 @@ def test_pieces_become_one_update_even_across_batches() -> None:
     assert queue.offsets() == {"shop": 4}
 
 
+def part(number: int, of: int, position: int = 7, **fields: object) -> bytes:
+    """A part whose row has the part's number as its id."""
+    return insert(position, number, part=number, parts=of, **fields)
+
+
+@pytest.mark.parametrize(
+    ("sent", "taken"),
+    [
+        ([part(1, 3), part(2, 3), part(1, 3), part(2, 3), part(3, 3)], [1, 2, 3]),
+        ([part(1, 3), part(1, 3), part(2, 3), part(3, 3)], [1, 2, 3]),
+        ([part(1, 3), part(2, 3), part(1, 2), part(2, 2)], [1, 2]),
+        ([part(1, 3), insert(7, 5)], [5]),
+        ([part(1, 2), insert(1, 9), part(2, 2)], [1, 2]),
+        ([part(1, 2), part(2, 2), part(1, 2), part(2, 2)], [1, 2]),
+        ([part(1, 2), json.dumps({"source": "shop", "barrier": "t"}).encode(), part(2, 2)], [1, 2]),
+    ],
+    ids=["killed", "killed-early", "in-other-pieces", "in-one-piece", "old-between", "twice", "barrier-between"],
+)
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_an_update_sent_again_from_its_first_part_is_taken_once(
+    sent: list[bytes], taken: list[int], at_once: int
+) -> None:
+    queue = UpdateQueue([inlet(position=Reached(1))])
+    found: list[int] = []
+    for first in range(0, len(sent), at_once):
+        received = queue.receive(messages(*sent[first : first + at_once], first=first))
+        assert received.rejected == []
+        found += ids(received)
+    assert found == taken
+    assert queue.offsets() == {"shop": len(sent)} and queue.positions() == {"shop": "7"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "place", "reason"),
+    [
+        ([part(1, 3), insert(8, 8)], 0, "part 1 of 3 of transaction 7 came last, and then transaction 8 instead of"),
+        ([part(1, 2), part(1, 2, 8), part(2, 2, 8)], 0, "and then part 1 of transaction 8 instead of part 2"),
+        ([part(1, 2), part(2, 2, 8)], 0, "and then part 2 of transaction 8 instead of part 2"),
+        ([part(1, 2), part(2, 2, 7, txn="other")], 0, "and then part 2 of transaction other"),
+        ([part(1, 3), part(3, 3)], 1, "part 3 of transaction 7 does not follow part 2; part 1 of 3"),
+        ([part(1, 3), part(2, 3), part(2, 3)], 2, "part 2 of transaction 7 does not follow part 1; part 2 of 3"),
+        ([part(1, 3), part(2, 4)], 1, "the number of parts has changed"),
+        ([part(2, 3), part(3, 3)], 0, "part 2 of transaction 7 does not follow part 1"),
+    ],
+    ids=["dropped", "two-begun", "other-position", "other-txn", "gap", "repeated", "count-changed", "no-first"],
+)
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_parts_that_do_not_make_an_update_are_refused_by_name(
+    sent: list[bytes], place: int, reason: str, at_once: int
+) -> None:
+    queue = UpdateQueue([inlet()])
+    refused = []
+    for first in range(0, len(sent), at_once):
+        received = queue.receive(messages(*sent[first : first + at_once], first=first))
+        assert received.updates == []
+        refused += received.rejected
+    assert [r.offset for r in refused] == [place]
+    assert reason in refused[0].reason
+    assert queue.positions() == {"shop": "0"}
+
+
+def test_quarantine_sets_a_torn_update_aside_and_goes_on_with_the_one_after_it() -> None:
+    queue = UpdateQueue([inlet()], quarantine=True)
+    received = queue.receive(messages(insert(1, 1), part(1, 3), part(2, 3), insert(8, 8), part(1, 2, 9), part(2, 2, 9)))
+    assert ids(received) == [1, 8, 1, 2]
+    assert [(r.offset, r.value) for r in received.rejected] == [(1, part(1, 3))]
+    assert queue.offsets() == {"shop": 6}
+
+
+def test_an_update_whose_last_part_has_not_come_is_told() -> None:
+    queue = UpdateQueue([inlet()])
+    queue.receive(messages(insert(1, 1), part(1, 3), part(2, 3)))
+    assert queue.unfinished() == {"shop": "part 2 of 3 of transaction 7"}
+    queue.receive(messages(part(3, 3), first=3))
+    assert queue.unfinished() == {}
+
+
+def test_a_part_that_does_not_come_is_told_after_a_while_and_no_longer_once_another_came() -> None:
+    clock = [100.0]
+    watch, queue = Unfinished(60, lambda: clock[0]), UpdateQueue([inlet()])
+    queue.receive(messages(part(1, 3)))
+    assert not watch.look(queue.unfinished())
+    clock[0] += 59
+    assert not watch.look(queue.unfinished())
+    clock[0] += 2
+    assert watch.look(queue.unfinished())
+    assert watch.late == ["source shop: part 1 of 3 of transaction 7 came 61 s ago, and the rest of it does not come"]
+    queue.receive(messages(part(2, 3), first=1))
+    assert not watch.look(queue.unfinished()) and watch.late == []
+
+
+def test_the_parts_of_a_large_update_are_not_kept_as_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "IN_MEMORY", 2)
+    queue = UpdateQueue([inlet()])
+    assert ids(queue.receive(messages(*(part(n, 9) for n in range(1, 7))))) == []
+    assert ids(queue.receive(messages(*(part(n, 9) for n in range(7, 10)), insert(8, "x"), first=6))) == [*range(1, 10)]
+
+
+@pytest.mark.parametrize("at_once", [1_000, 100_000])
+def test_what_large_updates_changed_is_mapped_from_a_file(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "SPOOL_BYTES", 1_000_000)
+    monkeypatch.setattr(images, "BYTES_AT_ONCE", at_once)
+    before = pa.total_allocated_bytes()
+    received = UpdateQueue([inlet()]).receive(messages(*(insert(n, n, note=f"{n}" * 3000) for n in range(1, 2001))))
+    table = received.changes["shop", "orders"]
+    assert table["id"].to_pylist() == [*range(1, 2001)] and table["note"][1776].as_py() == "1777" * 3000
+    assert table.nbytes > 10_000_000 > pa.total_allocated_bytes() - before
+    wrong = UpdateQueue([inlet()], quarantine=True).receive(
+        messages(*(insert(n, "x" if n == 999 else n, note=f"{n}" * 3000) for n in range(1, 2001)))
+    )
+    assert len(wrong.updates) == 1999 and [r.offset for r in wrong.rejected] == [998]
+
+
 def test_rewinding_to_a_cut_reads_again_what_it_does_not_hold() -> None:
     queue = UpdateQueue([inlet()])
     queue.receive(messages(insert(1, 1), insert(7, 2, part=1, parts=2)))
@@ -110,7 +225,7 @@ def test_a_barrier_and_an_unused_relation_get_no_number() -> None:
         (insert(2, 2**63), "is no integer"),
         (insert(2, changes=[{"relation": "orders", "op": "delete", "after": {}}]), "must carry before"),
         (insert(2, changes=[{"relation": "orders", "op": "upsert", "after": {}}]), "op"),
-        (insert(2, 1, part=2, parts=2), "does not follow"),
+        (insert(2, 1, part=2, parts=2), "part 2 of transaction 2 does not follow part 1"),
     ],
 )
 def test_a_message_that_cannot_be_used_stops_its_topic_there(value: bytes | None, reason: str) -> None:
@@ -122,6 +237,21 @@ def test_a_message_that_cannot_be_used_stops_its_topic_there(value: bytes | None
     assert queue.offsets() == {"shop": 1} and queue.positions() == {"shop": "1"}
     error = str(received.rejected[0].error())
     assert "topic shop.updates partition 0 offset 1" in error
+
+
+def test_changes_logged_before_a_view_used_a_column_lack_it() -> None:
+    old = [
+        {"relation": "orders", "op": "insert", "after": {"id": 1}},
+        {"relation": "orders", "op": "update", "before": {"id": 1}, "after": {"id": 2, "note": "n"}},
+    ]
+    received = UpdateQueue([inlet(fresh={"orders": {"note"}})]).receive(messages(insert(1, changes=old), insert(2, 3)))
+    assert not received.rejected
+    assert received.changes["shop", "orders"].select(["id", "note"]).to_pylist() == [
+        {"id": 1, "note": None},
+        {"id": 1, "note": None},
+        {"id": 2, "note": "n"},
+        {"id": 3, "note": "n"},
+    ]
 
 
 def test_quarantine_goes_on_after_every_bad_message() -> None:

@@ -74,8 +74,8 @@ def test_a_table_of_several_views_has_their_names_over_them(tmp_path: Path, read
     two_groups(tmp_path / "warehouse")
     _, out, _ = read("v", "w")
     lines = out.splitlines()
-    assert lines[0] == "v at cut 3" and "w at cut 3" in lines and lines.count("1 rows") == 2
-    assert "at cut" not in read("v")[1]
+    assert lines[0] == "v at cut 3, update 5" and "w at cut 3, update 5" in lines and lines.count("1 row") == 2
+    assert read("v")[1].startswith("v at cut 3, update 5\n")
     assert read("v", "w", "--update", "4")[1].startswith("v after update 4\n")
 
 
@@ -100,13 +100,17 @@ def test_all_unknown_views_are_named_at_once(tmp_path: Path, read: Read) -> None
     code, _, err = read("v", "ww", "q")
     assert code == 2 and [line.split("has no view ")[1][:2] for line in err.splitlines()] == ["ww", "q;"]
     code, _, err = read("y", "w")
-    assert code == 2 and err.endswith("views.y: it is not in that cut; load it with viewkeeper init\n")
+    assert code == 2 and err.endswith(
+        "views.y: it is not in that cut; load it with viewkeeper init {conf}\n".format(conf=tmp_path / "conf.yaml")
+    )
     assert read("w", "--cut", "9")[2].endswith("there is no cut 9; the newest is 3\n")
 
 
-def test_nothing_is_loaded_yet(read: Read) -> None:
+def test_nothing_is_loaded_yet(tmp_path: Path, read: Read) -> None:
     code, _, err = read("v")
-    assert code == 2 and err.endswith("views.v: it is not in that cut; load it with viewkeeper init\n")
+    assert code == 2 and err.endswith(
+        "views.v: it is not in that cut; load it with viewkeeper init {conf}\n".format(conf=tmp_path / "conf.yaml")
+    )
 
 
 def test_views_that_are_read_together_are_of_one_cut_while_the_job_writes(tmp_path: Path) -> None:

@@ -9,10 +9,23 @@ from hypothesis import given, settings
 
 from tests.core.test_expressions_agree import COLUMNS as RANDOM_COLUMNS
 from tests.core.test_expressions_agree import expressions
+from viewkeeper.algebra import construct
 from viewkeeper.algebra.expressions import ColumnRef, Compare, Expr, Literal
 from viewkeeper.algebra.render import render
 from viewkeeper.algebra.sql import parse_view
-from viewkeeper.algebra.types import BOOLEAN, DATE, FLOAT, INTEGER, TEXT, Catalog, Column, Relation, Type, decimal
+from viewkeeper.algebra.types import (
+    BOOLEAN,
+    DATE,
+    FLOAT,
+    INTEGER,
+    NUMERIC,
+    TEXT,
+    Catalog,
+    Column,
+    Relation,
+    Type,
+    decimal,
+)
 from viewkeeper.algebra.view import Edge, View
 
 
@@ -153,18 +166,25 @@ def test_reserved_words_and_odd_names_are_quoted_in_the_canonical_text() -> None
     [
         ("1.50", decimal(3, 2)),
         ("0.05", decimal(2, 2)),
-        ("1e3", FLOAT),
+        ("1e3", decimal(4, 0)),
+        ("1.50e-3", decimal(5, 5)),
+        ("-9223372036854775808", INTEGER),
+        ("- -9223372036854775808", decimal(19, 0)),
         ("9223372036854775807", INTEGER),
         ("9223372036854775808", decimal(19, 0)),
         ("DATE '2024-01-01' + 1", DATE),
         ("total + 1", decimal(11, 2)),
         ("total * total", decimal(20, 4)),
-        ("total / total", decimal(16, 6)),
+        ("total / 3", decimal(32, 24, loose=True)),
+        ("CAST(total / total AS DECIMAL(12, 4))", decimal(12, 4)),
+        ("coalesce(total, 0)", decimal(10, 2, loose=True)),
+        ("round(id)", FLOAT),
+        ("extract(year FROM TRY_CAST(note AS DATE))", decimal(4, 0)),
         ("total % 3", decimal(3, 2)),
         ("id * 1.5", decimal(21, 1)),
         ("id / 2", INTEGER),
         ("round(total, 1)", decimal(10, 1)),
-        ("CASE WHEN id > 1 THEN 1 ELSE 2.5 END", decimal(20, 1)),
+        ("CASE WHEN id > 1 THEN 1 ELSE 2.5 END", decimal(2, 1, loose=True)),
         ("id::TEXT || note", TEXT),
         ("CAST(id AS SMALLINT)", INTEGER),
     ],
@@ -177,5 +197,6 @@ def test_every_expression_has_one_type(sql: str, of: Type) -> None:
 @given(expressions(3))
 def test_a_rendered_expression_reads_back_as_itself(expr: Expr) -> None:
     catalog = {("s", "r"): relation("s", "r", **RANDOM_COLUMNS)}
+    expr = construct.cast(expr, INTEGER) if expr.type == NUMERIC else expr
     text = f"SELECT {render(expr)} AS x FROM s.r AS r"
     assert parse_view("v", text, catalog).outputs[0].expr == expr

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import sqlite3
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,10 @@ from viewkeeper.algebra.expressions import ColumnRef, Literal
 from viewkeeper.algebra.types import DATE, INTEGER, TEXT
 from viewkeeper.capture.sqlite_triggers import install, remove
 from viewkeeper.errors import SnapshotLost, SourceError, SourceUnreachable
-from viewkeeper.managers.sources import sqlite_log, sqlite_spool
+from viewkeeper.managers.sources import sqlite_log, sqlite_pruning
 from viewkeeper.managers.sources.sqlite import SqliteSource
 from viewkeeper.messages import Ask
+from viewkeeper.warehouse import mapped
 
 TABLES = """
 CREATE TABLE orders (id INTEGER PRIMARY KEY, customer INTEGER, code TEXT COLLATE NOCASE, day DATE, price DECIMAL(8,2),
@@ -154,21 +157,21 @@ def test_a_log_pruned_past_the_snapshot_says_so_and_a_hold_prevents_it(source: S
     held = source.freeze(None, hold=True)
     writer.execute("INSERT INTO plain VALUES (5, 5)")
     last = int(source.last_change())
-    assert sqlite_log.prune(writer, "source shop", last) == held.since
+    assert sqlite_pruning.prune(writer, "source shop", last) == held.since
     with pytest.raises(SnapshotLost):
         source.ask(Ask("shop", "plain", ("x",)), plain)
     tail = source.ask(Ask("shop", "plain", ("x",)), held).tail
     assert tail is not None and tail["x"].to_pylist() == [5]
     source.release(held)
-    assert sqlite_log.prune(writer, "source shop", last) == last
+    assert sqlite_pruning.prune(writer, "source shop", last) == last
     assert source.last_change() == str(last)
 
 
 def test_an_expired_hold_holds_nothing(source: SqliteSource, writer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_log, "HOLD_SECONDS", -1)
+    monkeypatch.setattr(sqlite_pruning, "HOLD_SECONDS", -1)
     source.freeze(None, hold=True)
     writer.execute("INSERT INTO plain VALUES (5, 5)")
-    assert sqlite_log.prune(writer, "source shop", 2**61) == int(source.last_change())
+    assert sqlite_pruning.prune(writer, "source shop", 2**61) == int(source.last_change())
 
 
 def test_a_large_log_is_pruned_in_short_transactions_up_to_the_position(source: SqliteSource, writer: Any) -> None:
@@ -176,7 +179,7 @@ def test_a_large_log_is_pruned_in_short_transactions_up_to_the_position(source: 
     writer.executemany("INSERT INTO plain VALUES (?, 0)", [(i,) for i in range(12_000)])
     writer.execute("COMMIT")
     last = int(source.last_change())
-    assert sqlite_log.prune(writer, "source shop", last - 1) == last - 1
+    assert sqlite_pruning.prune(writer, "source shop", last - 1) == last - 1
     assert writer.execute(f"SELECT count(*) FROM {sqlite_log.LOG}").fetchone() == (1,)
 
 
@@ -285,7 +288,7 @@ def test_a_position_that_the_log_does_not_reach_is_refused_with_the_remedy(
     install("shop", path, {"plain": ["x"]})
     writer.executemany("INSERT INTO plain VALUES (?, 0)", [(i,) for i in range(100)])
     with pytest.raises(SourceError, match=r"its change log begins at .*init --reload"):
-        source.require(position)
+        SqliteSource("shop", path).require(position)
 
 
 def test_a_log_made_anew_under_a_running_job_is_noticed(source: SqliteSource, path: str) -> None:
@@ -334,7 +337,7 @@ def test_a_source_pickles_and_the_snapshot_with_it(source: SqliteSource) -> None
 
 def test_a_large_answer_comes_from_a_file_that_is_gone(source: SqliteSource, tmp_path: Path) -> None:
     batch = pa.record_batch({"x": list(range(100))})
-    table = sqlite_spool.gather((batch for _ in range(10)), batch.schema, most=250)
+    table = mapped.gather((batch for _ in range(10)), batch.schema, most=250)
     assert table["x"].to_pylist() == list(range(100)) * 10
 
 
@@ -355,3 +358,54 @@ def test_the_types_of_answer_and_tail_are_the_declared_ones(source: SqliteSource
     wanted = pa.schema([("day", DATE.arrow), ("code", TEXT.arrow), (COUNT, pa.int64())])
     assert answer.rows.schema == wanted
     assert answer.tail is not None and answer.tail.schema == wanted
+
+
+def test_a_source_that_is_closed_holds_no_file_and_opens_it_again(tmp_path: Path) -> None:
+    path = tmp_path / "closed.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+        db.commit()
+    source = SqliteSource("closed", str(path))
+    asked, over = threading.Event(), threading.Event()
+
+    def ask_and_stay() -> None:
+        source.describe()
+        asked.set()
+        over.wait(60)
+
+    thread = threading.Thread(target=ask_and_stay)
+    thread.start()
+    assert asked.wait(60)
+    source.describe()
+    held = lambda: [f for f in Path("/proc/self/fd").iterdir() if f.exists() and f.resolve() == path]  # noqa: E731
+    assert len(held()) == 2
+    source.close()
+    assert held() == []
+    assert source.describe().keys() == {"t"}
+    over.set()
+    thread.join()
+    source.close()
+
+
+def test_a_source_that_is_closed_while_threads_read_harms_none_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "busy.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("".join(f"CREATE TABLE t{i} (id INTEGER PRIMARY KEY);" for i in range(50)))
+    source = SqliteSource("busy", str(path))
+    read: list[int] = []
+    stop = threading.Event()
+
+    def describe() -> None:
+        while not stop.is_set():
+            read.append(len(source.describe()))
+
+    threads = [threading.Thread(target=describe) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        source.close()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    source.close()
+    assert read and set(read) == {50}

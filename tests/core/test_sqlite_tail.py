@@ -18,10 +18,10 @@ from viewkeeper.algebra.bag import SignedBag
 from viewkeeper.algebra.types import INTEGER
 from viewkeeper.capture.sqlite_triggers import check_schema, install
 from viewkeeper.errors import SourceError
-from viewkeeper.managers.sources import sqlite_log, sqlite_tail
+from viewkeeper.managers.sources import sqlite_log, sqlite_pruning, sqlite_tail
 from viewkeeper.managers.sources.sqlite import SqliteSnapshot, SqliteSource
 from viewkeeper.managers.sources.sqlite_log import LOG
-from viewkeeper.managers.sources.sqlite_tail import TailOf, Tails
+from viewkeeper.managers.sources.sqlite_tail import Span, TailOf, Tails
 from viewkeeper.messages import Ask
 
 PLACE = "source shop"
@@ -146,7 +146,7 @@ class Rewritten:
             self.snapshot = self.kept.freeze(str(self.rng.choice(ids)) if ids else None)
 
     def prune(self) -> None:
-        sqlite_log.prune(self.db, PLACE, self.snapshot.since)
+        sqlite_pruning.prune(self.db, PLACE, self.snapshot.since)
 
     def widen(self) -> None:
         self.columns += 1
@@ -303,13 +303,14 @@ def test_tails_are_kept_up_to_a_size_and_the_one_used_last_goes_last(path: str, 
     since = sqlite_log.last_id(writer)
     insert(writer, 100)
     small, same, large = (
-        TailOf(since, "t", tuple((name, INTEGER) for name in names), (0,) * len(names)) for names in ("x", "y", "abcd")
+        TailOf(since, "t", tuple((name, INTEGER) for name in names), (Span((0,) * len(names)),))
+        for names in ("x", "y", "abcd")
     )
     tails.most = 2 * tails.read(writer, small).bytes
     for of in (small, same, small, large, small, same):
         tails.read(writer, of)
     assert read == [100, 100, 100], "a tail that is too large takes no other's place"
-    tails.read(writer, TailOf(since, "t", (("z", INTEGER),), (0,)))
+    tails.read(writer, TailOf(since, "t", (("z", INTEGER),), (Span((0,)),)))
     tails.read(writer, same)
     tails.read(writer, small)
     assert len(read) == 5, "of three that fit by twos, the one not used for longest was read again"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from viewkeeper.managers.sources.sqlite_values import (
     json_value,
     misfits,
 )
+from viewkeeper.queue.values import json_column
 
 MONEY = decimal(10, 2)
 
@@ -118,6 +120,8 @@ def test_a_fitting_value_becomes_arrow_and_json(type: Type, stored: Any, value: 
         (MONEY, BrokenText(b"\xff")),
         (TIMESTAMP, "yesterday"),
         (TIMESTAMP, 1714998615),
+        (TIMESTAMP, "2024-01-01 10"),
+        (TIMESTAMP, "2024-01-01T10"),
         (MONEY, "x"),
         (MONEY, 1e9),
         (MONEY, float("inf")),
@@ -140,3 +144,33 @@ def test_minus_zero_is_zero() -> None:
 def test_nothing_but_nulls_has_the_columns_type(type: Type) -> None:
     assert arrow_column([None, None], type).type == type.arrow
     assert arrow_column([], type).equals(pa.array([], type.arrow))
+
+
+_BASES = ["2024-01-01", "2024-01-01 10", "2024-01-01T10:00", "2024-01-01 10:00:00.5", "20240101", "12.50", "-0", "1e3"]
+_PARTS = [*"-:.TZ+0123456789 ,e_", "2024", "0000", "+02:00", "24", "1234567", "inf", "nan", "true", "ü", "\0", "\n"]
+_OTHERS = [0, 1, 2, -1, 2**63 - 1, 0.0, -0.0, 1.5, 1e300, float("inf"), 2.675, 1e16, b"", b"\xff", b"12"]
+
+
+def some_value(random: Random) -> Any:
+    """Something near a date, a timestamp or a number, or another storage class."""
+    if random.random() < 0.2:
+        return random.choice(_OTHERS)
+    text = list(random.choice(_BASES))
+    for _ in range(random.choice([0, 1, 1, 2])):
+        at = random.randrange(len(text) + 1)
+        text[at : at + random.choice([0, 1])] = random.choice([[], [random.choice(_PARTS)]])
+    return "".join(text)
+
+
+@pytest.mark.parametrize("type", [INTEGER, FLOAT, TEXT, BINARY, BOOLEAN, DATE, TIMESTAMP, MONEY])
+def test_agree_a_load_and_an_update_take_the_same_values_for_the_same(type: Type) -> None:
+    """A load makes Arrow of what is stored; an update goes through JSON."""
+    random = Random(11)
+    for value in {repr(v): v for v in (some_value(random) for _ in range(4000))}.values():
+        try:
+            sent = json_column([json_value(value, type)], type).to_pylist()
+        except Misfit:
+            with pytest.raises(Misfit):
+                arrow_column([value], type)
+        else:
+            assert arrow_column([value], type).to_pylist() == sent, value

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from rich.console import Console
 
 from tests.scale import scaled
 from viewkeeper import cli
+from viewkeeper.capture.lag import Lag
 from viewkeeper.commands import status, status_sources, status_text
 from viewkeeper.commands.status_groups import configured_groups
-from viewkeeper.commands.status_sources import side_by_side
+from viewkeeper.commands.status_sources import Looked, side_by_side
 from viewkeeper.commands.status_state import NOT_ASKED, JobState, Observer, State, gather
 from viewkeeper.config import Config
 from viewkeeper.errors import KafkaError, SourceUnreachable
@@ -26,6 +28,7 @@ from viewkeeper.job.named_relations import sources_named
 from viewkeeper.job.status import StatusFile
 from viewkeeper.managers.recomputed_sql import parse_recomputed
 from viewkeeper.queue import consumer
+from viewkeeper.queue.outstanding import Outstanding, Told
 from viewkeeper.warehouse.layout import Mark
 from viewkeeper.warehouse.view_table import load_of
 
@@ -34,6 +37,7 @@ from .recomputed_queries import Statements
 from .status_worlds import Place, table, waiting
 
 FAILED = "Failed to get watermark offsets: Local: All broker connections are down"
+IDLE = Looked("5", Outstanding([]), Lag(running=True))
 REFRESHED = {"sql": "SELECT t.x FROM shop.t t", "algorithm": "refresh", "every": "1h"}
 
 
@@ -45,6 +49,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
         raise KafkaError.at("kafka 127.0.0.1:1", FAILED, "is the broker up?")
 
     monkeypatch.setattr(consumer, "bounds", bounds)
+    monkeypatch.setattr(consumer, "stretch", bounds)
     return Place(tmp_path)
 
 
@@ -89,11 +94,13 @@ def two_groups(place: Place) -> Config:
 
 
 def test_what_is_not_there_is_a_dash_and_what_cannot_be_reached_one_short_line(place: Place) -> None:
-    lines = said(gather(place.configure({"named": "crm.t"}, ["crm"])))
+    config = place.configure({"named": "crm.t"}, ["crm"])
+    lines = said(gather(config))
     assert lines[0] == "no job is running"
-    assert "crm – unknown unknown 0 0 0 0" in lines
+    assert "crm not running unknown – 0 0 0 0" in lines
     assert "unknown: kafka 127.0.0.1:1: All broker connections are down" in lines
-    assert "group all: no cut yet: run 'viewkeeper init' or 'viewkeeper run'" in lines
+    remedy = f"run 'viewkeeper init {config.file}' or 'viewkeeper run {config.file}'"
+    assert f"group all: no cut yet: {remedy}" in " ".join(lines)
     assert "named sweep not loaded – – –" in lines
     assert "the ViewUpdateTable is empty" in lines
     assert not any("None" in line or "watermark" in line for line in lines)
@@ -113,18 +120,18 @@ def test_a_job_that_is_silent_is_noticed() -> None:
 def test_each_group_tells_its_cut_its_views_and_its_table(place: Place) -> None:
     lines = said(gather(two_groups(place)))
     assert lines[0].startswith(f"job {os.getpid()} is running since ") and lines[0].endswith("10 updates handled")
-    assert "shop 5 unknown unknown 3 11 31 1" in lines
+    assert "shop not running unknown 5 3 11 31 1" in lines
     money = lines.index(next(line for line in lines if line.startswith("group money: cut 0, update 7, ")))
     assert lines[money].endswith("level complete (PA), 3 more to come")
     assert lines[money + 1] == "waiting: 2 updates wait for the next refresh of shelf"
     assert lines[money + 3 : money + 5] == [
-        "accounts sweep exact, complete 2 7 1 view shelf",
-        "shelf refresh exact, strong 2 7 1 its next refresh, in 41 min",
+        "accounts sweep exact, complete ≥ 2 7 1 view shelf",
+        "shelf refresh exact, strong ≥ 2 7 1 its next refresh, in 41 min",
     ]
     assert lines[money + 6 : money + 11] == [
         "update accounts shelf", "U7 (shop.807) g b", "U8 (shop.808) r w", "U9 (shop.809) b w", "U10 (shop.810) r b",
     ]  # fmt: skip
-    assert "both sweep exact, complete 0 3 1" in lines and "U3 (crm.803) g g" in lines
+    assert "both sweep exact, complete unknown 3 1" in lines and "U3 (crm.803) g g" in lines
     assert lines[-1].startswith("w white: manager owes it r red: waits for others g gray: in newest cut b black: ")
 
 
@@ -138,12 +145,14 @@ def test_trouble_comes_first(place: Place) -> None:
     load = load_of(warehouse._named("both", newest)).id
     warehouse.layout.mark("both", Mark(load, "offset 3 was set aside"))
     lines = said(gather(config))
-    assert lines[1:4] == [
+    assert lines[1:6] == [
         "group money waits: source shop: cannot be reached",
         "group people has stopped: source crm: is another database; reload",
+        "source crm is not being captured",
+        "source shop is not being captured",
         "view both is not exact: offset 3 was set aside",
     ]
-    assert "both sweep not exact – 3 1" in lines
+    assert "both sweep not exact unknown 3 1" in lines
 
 
 def test_a_group_that_has_not_begun_or_is_done_already_is_told_apart(place: Place) -> None:
@@ -160,14 +169,15 @@ def test_a_view_that_the_warehouse_has_in_another_group_is_told(place: Place) ->
     config = place.configure({"v": "shop.t", "w": "shop.t"}, groups={"one": ["v"], "two": ["w"]})
     state = gather(config)
     assert (state.views["v"].loaded, state.views["v"].moved_from, state.views["w"].moved_from) == (False, "all", None)
-    assert "view v is in group all of the warehouse: load it with 'viewkeeper init --reload'" in said(state)
+    remedy = f"load it with 'viewkeeper init {config.file} --reload v'"
+    assert f"view v is in group all of the warehouse: {remedy}" in " ".join(said(state))
 
 
 def test_what_a_job_left_is_not_taken_for_what_it_does(place: Place) -> None:
     config = two_groups(place)
     place.status("money", {"shelf": waiting(2, 0, "its next refresh")}, pid=None, waiting="a refresh", trouble=True)
     place.status("people", {}, pid=None)
-    state = gather(config)
+    state = Observer(config).look(dict.fromkeys(("crm", "shop"), IDLE))
     assert (state.job.running, state.job.waiting, state.groups["money"].trouble) == (False, None, False)
     assert (state.views["shelf"].behind, state.views["shelf"].waits_for) == (2, None)
 
@@ -272,3 +282,73 @@ def test_a_frame_asks_nobody(place: Place, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(status_sources, "make_source", lambda *_: pytest.fail("a source was asked"))
     state = Observer(config).look({})
     assert {source.messages_behind for source in state.sources.values()} == {None}
+
+
+# ---- how far views are behind
+
+
+def shops(place: Place, orders: Mapping[str, Any] | None = None, **told: Any) -> Config:
+    """A view of shop, at cut 0 with all up to position and offset 4; the job has read to offset 6."""
+    config = place.configure({"orders": "shop.t", "names": "crm.t"})
+    if not (place.folder / "warehouse").exists():
+        place.cut("all", ["orders", "names"], 7, shop=4, crm=4)
+    views = {"orders": orders or waiting(), "names": waiting()}
+    place.status("all", views, **{"read": {"shop": 6, "crm": 4}, **told})
+    return config
+
+
+def behind(config: Config, shop: Looked, crm: Looked = IDLE) -> tuple[int | None, int | None]:
+    """How far the view of shop is behind, and how far at least."""
+    view = Observer(config).look({"shop": shop, "crm": crm}).views["orders"]
+    return view.behind, view.behind_at_least
+
+
+def topic(*updates: tuple[int, str]) -> Outstanding:
+    return Outstanding([Told(offset, offset + 1, 1, frozenset({relation})) for offset, relation in updates])
+
+
+def test_a_view_is_behind_by_what_the_job_has_not_read(place: Place) -> None:
+    unread = Looked("9", topic((4, "t"), (6, "t"), (7, "other"), (8, "t")), Lag(True))
+    assert behind(shops(place), unread) == (2, 2)
+    assert behind(shops(place, waiting(1, 2)), unread) == (5, 5)
+    assert behind(shops(place, arrived={"shop": 4, "crm": 8}), unread) == (6, 6)
+    backlog = Looked("9", Outstanding(unread.topic.updates, rest=1_000), Lag(True))
+    assert behind(shops(place), backlog) == (1_002, 1_002)
+
+
+def test_a_view_is_behind_by_what_is_in_no_topic_yet(place: Place) -> None:
+    assert behind(shops(place), Looked("9", topic(), Lag(False, {"t": 3, "other": 5, "": 1}))) == (4, 4)
+    assert behind(shops(place), Looked("9", topic(), Lag(True))) == (0, 0)
+
+
+def test_what_cannot_be_known_is_no_zero(place: Place) -> None:
+    config = shops(place)
+    assert behind(config, Looked("9", "unknown: kafka", Lag(True))) == (None, 0)
+    assert behind(config, Looked("9", topic((6, "t")), "unknown: source shop")) == (None, 1)
+    assert behind(config, Looked("9", topic((6, "t")), Lag(True, bytes=4_096))) == (None, 1)
+    assert behind(config, Looked("9", topic((6, "t")), Lag(True, bytes=None))) == (None, 1)
+    away = Observer(config).look({"shop": Looked("9", topic(), Lag(True, bytes=4_096)), "crm": IDLE})
+    assert "orders sweep exact, complete unknown 7 1" in said(away)
+    assert "names sweep exact, complete 0 7 1" in said(away)
+    assert "shop running, 4.1 kB of log to send 0 4 0 0 0 0" in said(away)
+
+
+def test_what_a_job_told_of_an_older_cut_is_not_believed(place: Place) -> None:
+    """A job that was killed has read further than the cut: what it had in hand is in the topic only."""
+    config = shops(place)
+    place.cut("all", ["orders", "names"], 8, shop=5, crm=4)
+    assert behind(config, Looked("9", topic((4, "t"), (5, "t"), (6, "t")), Lag(True))) == (2, 2)
+
+
+def test_that_nobody_captures_is_said(place: Place) -> None:
+    stopped = Observer(shops(place)).look(
+        {"shop": Looked("9", topic(), Lag(False, {"t": 1, "another_projects": 7})), "crm": IDLE}
+    )
+    assert said(stopped)[1] == "source shop is not being captured: 1 change to send"
+    assert "shop not running, 1 change to send 0 4 0 0 0 0" in said(stopped)
+    assert (stopped.sources["shop"].capture_running, stopped.sources["shop"].uncaptured) == (False, 1)
+
+
+def test_a_source_that_is_not_what_it_was_leaves_its_views_unknown(place: Place) -> None:
+    other = Looked("unknown: source shop: is another database", topic(), Lag(True))
+    assert behind(shops(place), other) == (None, 0)

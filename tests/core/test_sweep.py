@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scale import scaled
+from viewkeeper.algebra import sizes
 from viewkeeper.algebra.sql import parse_view
 from viewkeeper.algorithms.sweep import Queue, Sweep, drive
 from viewkeeper.messages import Answer, Ask
@@ -157,6 +158,14 @@ def test_oracle_random_histories_with_arbitrary_snapshots(block: int) -> None:
 @settings(max_examples=scaled(30, 150), deadline=None)
 def test_oracle_any_slice_size_gives_the_same_change(seed: int, points: int) -> None:
     check_random_history(seed, points)
+
+
+@pytest.mark.parametrize("seed", range(scaled(10, 60)))
+def test_oracle_a_bound_of_few_bytes_gives_the_same_change(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every slice is a row or two, and no chunks are ever put together."""
+    monkeypatch.setattr(sizes, "PIECE_BYTES", 40)
+    monkeypatch.setattr(sizes, "_TOGETHER", 0)
+    check_random_history(seed, points=200_000)
 
 
 def test_a_hot_key_costs_its_changes_not_their_product() -> None:

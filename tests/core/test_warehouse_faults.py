@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from tests.core.test_warehouse import SCHEMA, STATE, content, loaded, rows, transaction
 from viewkeeper.errors import NegativeCount, Problem, SourceUnreachable, WarehouseError, WarehouseUnreachable
 from viewkeeper.warehouse import retention, view_table, warehouse
-from viewkeeper.warehouse.layout import write_atomically
+from viewkeeper.warehouse.layout import Layout, write_atomically
 from viewkeeper.warehouse.log_table import checkpoints
 from viewkeeper.warehouse.reader import WarehouseReader
 from viewkeeper.warehouse.spill import Consolidator
@@ -232,3 +232,18 @@ def test_a_negative_count_is_no_fault_of_the_disk(tmp_path: Path) -> None:
     with pytest.raises(NegativeCount) as told:
         view.fold(rows(STATE, [(1, "a", -2)]), 1)
     assert not isinstance(told.value, WarehouseUnreachable)
+
+
+def test_a_warehouse_that_cannot_be_written_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    Layout(tmp_path / "a" / "b", "all").require_writable()
+    assert list(tmp_path.iterdir()) == []
+    tmp_path.chmod(0o555)
+    me = os.geteuid()
+    if me == 0:
+        os.seteuid(65534)  # what is forbidden to others is not to root
+    try:
+        for folder in (tmp_path, tmp_path / "a" / "b"):
+            with pytest.raises(WarehouseError, match=f"{folder}: cannot be written"):
+                Layout(folder, "all").require_writable()
+    finally:
+        os.seteuid(me)

@@ -14,9 +14,9 @@ import pytest
 from deltalake import DeltaTable
 
 from viewkeeper.algebra.bag import SignedBag, row_codes
+from viewkeeper.algebra.hashing import row_hashes
 from viewkeeper.errors import NegativeCount
 from viewkeeper.warehouse import view_table
-from viewkeeper.warehouse.hashing import row_hashes
 from viewkeeper.warehouse.pace import FoldPace
 from viewkeeper.warehouse.spill import Consolidator
 from viewkeeper.warehouse.view_table import ViewTable, load_of

@@ -14,14 +14,17 @@ from pathlib import Path
 import pytest
 
 from viewkeeper import cli
+from viewkeeper.capture.lag import Lag
 from viewkeeper.commands import watch
 from viewkeeper.commands.status_sources import Looked
 from viewkeeper.commands.status_state import Observer, State
 from viewkeeper.config import load_config
+from viewkeeper.queue.outstanding import Outstanding
 
 from .status_worlds import Place, table, waiting
 
 WIDTH, HEIGHT = 100, 30
+DOWN = Looked(None, "unknown: kafka: is down", Lag(True, bytes=None))
 ALTERNATE, ORIGINAL = b"\x1b[?1049h", b"\x1b[?1049l"
 
 
@@ -35,7 +38,7 @@ def groups(place: Place, many: int, views: int = 3) -> State:
             {view: waiting(9, 3, "its manager") for view in members},
             table=table(members, ["g" * views] * 3 + ["r" * (views - 1) + "w"] * 9, more=12_345),
         )
-    return Observer(config).look({"shop": Looked(None, (0, 1_234)), "crm": Looked(None, "unknown: kafka: is down")})
+    return Observer(config).look({"shop": Looked(None, Outstanding([], 1_234), Lag(True)), "crm": DOWN})
 
 
 def drawn(state: State) -> list[str]:
@@ -47,10 +50,10 @@ def drawn(state: State) -> list[str]:
 def test_a_frame_shows_the_job_the_lag_and_each_groups_table(tmp_path: Path) -> None:
     lines = drawn(groups(Place(tmp_path), 1))
     assert lines[0].startswith(f"job {os.getpid()} is running since ")
-    assert lines[1] == "messages behind: crm unknown, shop 1,234 (kafka: is down)"
-    assert "group group_0: no cut yet: run 'viewkeeper init' or 'viewkeeper run'" in lines
+    assert lines[1] == "updates behind: crm unknown, shop 1,234 (kafka: is down)"
+    assert any(line.startswith("group group_0: no cut yet: run 'viewkeeper init") for line in lines)
     assert "update          view_0_0  view_0_1  view_0_2" in lines
-    assert [line.split() for line in lines if line.startswith("behind")] == [["behind", "12", "12", "12"]]
+    assert [line.split() for line in lines if line.startswith("behind")] == [["behind", "–", "–", "–"]]
     assert "view_0_0, view_0_1, view_0_2 wait for its manager" in lines
     assert lines[-1].startswith("w white: ")
 
@@ -76,14 +79,12 @@ def test_many_troubles_leave_room_for_the_groups(tmp_path: Path) -> None:
 def test_without_a_terminal_it_prints_one_frame(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        watch, "look_at_topics", lambda _: dict.fromkeys(("crm", "shop"), Looked(None, "unknown: kafka: is down"))
-    )
+    monkeypatch.setattr(watch, "look_at_sources", lambda *_: dict.fromkeys(("crm", "shop"), DOWN))
     groups(Place(tmp_path), 2)
     assert cli.main(["watch", str(tmp_path / "conf.yaml")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("group group_") for line in lines) == 2
-    assert "messages behind: crm unknown, shop unknown (kafka: is down)" in lines
+    assert "updates behind: crm unknown, shop unknown (kafka: is down)" in lines
     assert max(map(len, lines)) <= WIDTH
 
 
@@ -93,7 +94,7 @@ def test_a_pace_that_no_screen_keeps_up_with_is_refused(every: str, capsys: pyte
     assert "--every" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_moves_until_it_is_told_to_end_and_restores_the_terminal(tmp_path: Path, end: signal.Signals) -> None:
     """With the broker down: nobody waits for a look at it."""
     place = Place(tmp_path)

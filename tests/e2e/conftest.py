@@ -30,10 +30,11 @@ def install(tmp_path: Path, broker: SharedBroker, request: pytest.FixtureRequest
         views: dict[str, str],
         databases: Mapping[str, Database] | None = None,
         at: SharedBroker = broker,
+        within: str = "",
         **settings: Any,
     ) -> Installation:
-        folder = tmp_path / f"i{len(made)}"
-        folder.mkdir()
+        folder = tmp_path / within / f"i{len(made)}"
+        folder.mkdir(parents=True)
         made.append(Installation(folder, at, tables, dict(views), settings, databases=databases or {}))
         return made[-1]
 

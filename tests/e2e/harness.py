@@ -73,6 +73,13 @@ class Running:
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
 
+    def signal_all(self, *numbers: signal.Signals) -> Ended:
+        """Sends these signals to the whole process group, as a terminal or a service manager does, and how it ended."""
+        for number in numbers:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+        return self.wait()
+
     def wait(self, seconds: float = PATIENCE) -> Ended:
         try:
             self.process.wait(seconds)
@@ -371,4 +378,8 @@ def pause_of(rng: random.Random, longest: float) -> None:
 
 def children(pid: int) -> list[int]:
     """The processes that a process has started, in any of its threads."""
-    return [int(c) for thread in Path(f"/proc/{pid}/task").iterdir() for c in (thread / "children").read_text().split()]
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError):  # it has ended meanwhile
+            found += map(int, (thread / "children").read_text().split())
+    return found

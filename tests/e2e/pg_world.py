@@ -58,6 +58,7 @@ class World:
     ):
         self.folder, self.broker, self.databases, self.views = folder, broker, dict(databases), dict(views)
         self.topics = {name: broker.new_topic(name) for name in databases}
+        self._unique = next(iter(self.topics.values()))  # others may come to share the topics of its sources, not these
         self.sections = sections
         self._ends = ExitStack()
         self.project: Project
@@ -82,10 +83,6 @@ class World:
         names = {view: {"sql": sql, "topic": f"view.{view}.{self._unique}"} for view, sql in self.views.items()}
         content = {"kafka": {"bootstrap": self.broker.bootstrap}, "warehouse": "warehouse", "sources": sources}
         self.conf.write_text(json.dumps({**content, "views": names}))
-
-    @property
-    def _unique(self) -> str:
-        return next(iter(self.topics.values()))
 
     def captured(self) -> list[Captured]:
         """What Debezium is to capture for these views."""

@@ -192,7 +192,7 @@ def test_a_change_that_was_set_aside_is_found_by_verify_until_the_view_is_loaded
     maintain_all(world)
     verified = world.run("verify")
     assert verified.code == 1
-    assert "1 rows differ" in verified.out and '"total":30' in verified.out
+    assert "1 row differs" in verified.out and '"total":30' in verified.out
     assert "exactness is not promised" in verified.out
     world.done("init", "--reload")
     assert world.run("verify").code == 0

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.conftest import SharedBroker, eventually
+from tests.conftest import ODD_FOLDER, SharedBroker, eventually
+from tests.e2e.sockets import family, reachable
 from viewkeeper.errors import KafkaError, UsageError
 from viewkeeper.local.broker import Broker, free_ports
 
@@ -26,7 +27,7 @@ def foreground(directory: Path, port: int) -> Iterator[subprocess.Popen[str]]:
     """``viewkeeper broker``, ready; killed at the end if the test left it."""
     place = ["--dir", str(directory), "--port", str(port)]
     command = [sys.executable, "-m", "viewkeeper.cli", "broker", *place]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert child.stdout is not None
         line = child.stdout.readline()
@@ -44,10 +45,12 @@ def listening(port: int) -> bool:
 
 
 def test_a_broker_keeps_its_messages_over_a_restart_on_another_port(tmp_path: Path) -> None:
-    with Broker(tmp_path) as first:
+    with Broker(tmp_path / ODD_FOLDER) as first:
         SharedBroker(first.bootstrap).create("kept")
         SharedBroker(first.bootstrap).send("kept", "one", "two")
-    with Broker(tmp_path) as second:
+    assert [folder.name for folder in tmp_path.iterdir()] == [ODD_FOLDER]
+    assert list((tmp_path / ODD_FOLDER / "data").glob("kept-0/*.log"))
+    with Broker(tmp_path / ODD_FOLDER) as second:
         shared = SharedBroker(second.bootstrap)
         assert [m.value() for m in shared.messages("kept")] == [b"one", b"two"]
         assert first.port != second.port
@@ -83,11 +86,14 @@ def test_a_topic_is_never_created_by_accident(broker: SharedBroker) -> None:
     assert outcome[0] is not None
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_ends_cleanly_by_signal(tmp_path: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize("how", [(signal.SIGINT,), (signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGINT)])
+def test_the_command_ends_cleanly_by_signals_to_its_process_group(
+    tmp_path: Path, how: tuple[signal.Signals, ...]
+) -> None:
     port = free_ports()
     with foreground(tmp_path, port) as child:
-        child.send_signal(how)
+        for number in how:
+            os.killpg(child.pid, number)
         assert child.wait(30) == 0
         assert child.communicate()[1] == ""
     assert not listening(port)
@@ -97,6 +103,7 @@ def test_a_killed_command_leaves_no_broker_behind(tmp_path: Path) -> None:
     port = free_ports()
     with foreground(tmp_path, port) as child:
         assert listening(port)
+        assert reachable(family(child.pid)) == set(), "it is for this machine alone"
         child.kill()
         child.wait()
         eventually(lambda: not listening(port), what="the broker is gone")

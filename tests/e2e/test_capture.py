@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import threading
@@ -238,7 +239,7 @@ def test_a_column_that_views_begin_to_use_comes_in_its_type_from_a_capture_that_
     shop.await_changes(1)
     shop.install()
     shop.db.execute("INSERT INTO t VALUES (2, 'a', 2.5, NULL)")
-    assert [change.after["price"] for change in shop.await_changes(2)] == ["2.50", "2.50"]
+    assert [change.after.get("price") for change in shop.await_changes(2)] == [None, "2.50"]
 
 
 def test_a_log_of_nothing_waits_for_the_first_relation(shop: Shop) -> None:
@@ -286,6 +287,69 @@ def test_a_log_made_anew_is_refused_until_the_views_are_loaded_past_its_beginnin
     shop.start(floor=lambda: loaded)
     shop.db.execute("INSERT INTO t (id) VALUES (2)")
     assert [change.after["id"] for change in shop.await_changes(2)] == [1, 2]
+
+
+def another(shop: Shop) -> str:
+    """A database with a log that has got further than the shop's."""
+    path = f"{shop.path}.other"
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT, price DECIMAL(8,2), raw BLOB)")
+    SqliteCapture("shop", path, shop.topic, shop.broker.client()).install({"t": ["id"]})
+    db.executemany("INSERT INTO t (id) VALUES (?)", [(i,) for i in range(100, 110)])
+    db.close()
+    return path
+
+
+def move_over(shop: Shop, path: str) -> None:
+    os.replace(path, shop.path)
+
+
+def restore(shop: Shop, path: str) -> None:
+    with sqlite3.connect(path) as other:
+        other.backup(shop.db)
+    other.close()
+
+
+@pytest.mark.parametrize("take_its_place", [move_over, restore])
+def test_another_database_that_takes_the_place_of_the_one_being_captured_is_refused(
+    shop: Shop, take_its_place: Callable[[Shop, str], None]
+) -> None:
+    shop.install()
+    running = shop.start()
+    shop.db.execute("INSERT INTO t (id) VALUES (1)")
+    shop.await_changes(1)
+    take_its_place(shop, another(shop))
+    eventually(lambda: running.failure, 30)
+    assert isinstance(running.failure, SourceError)
+    assert "is another database" in str(running.failure)
+    assert len(shop.changes()) == 1
+
+
+def test_an_older_copy_restored_into_the_file_being_captured_is_refused(shop: Shop) -> None:
+    shop.install()
+    copy = sqlite3.connect(f"{shop.path}.copy")
+    shop.db.backup(copy)
+    running = shop.start()
+    shop.db.execute("INSERT INTO t (id) VALUES (1)")
+    shop.await_changes(1)
+    copy.backup(shop.db)
+    copy.close()
+    eventually(lambda: running.failure, 30)
+    assert "older copy" in str(running.failure)
+
+
+def test_a_database_compacted_into_a_new_file_is_captured_on(shop: Shop) -> None:
+    shop.install()
+    running = shop.start()
+    shop.db.execute("INSERT INTO t (id) VALUES (1)")
+    shop.await_changes(1)
+    shop.db.execute(f"VACUUM INTO '{shop.path}.new'")
+    os.replace(f"{shop.path}.new", shop.path)
+    with sqlite3.connect(shop.path) as db:
+        db.execute("INSERT INTO t (id) VALUES (2)")
+    db.close()
+    assert [change.after["id"] for change in shop.await_changes(2)] == [1, 2]
+    assert running.failure is None
 
 
 def test_a_failure_that_nobody_foresaw_ends_every_capture_and_is_raised(shop: Shop) -> None:
@@ -340,26 +404,20 @@ def test_a_used_column_renamed_stops_capture_with_the_remedy(shop: Shop) -> None
     shop.await_changes(1)
     shop.db.execute("ALTER TABLE t RENAME COLUMN a TO b")
     eventually(lambda: running.failure, 30)
-    assert "column t.a was dropped or renamed" in str(running.failure)
+    assert "column t.a was renamed to b" in str(running.failure)
     assert "init --reload" in str(running.failure)
 
 
-def test_a_column_added_appears_in_later_messages_only(shop: Shop) -> None:
+def test_a_column_added_that_nobody_uses_is_in_no_message(shop: Shop) -> None:
     shop.install()
     shop.start()
     shop.db.execute("INSERT INTO t (id) VALUES (1)")
     shop.await_changes(1)
     shop.db.execute("ALTER TABLE t ADD COLUMN extra TEXT")
-    eventually(
-        lambda: shop.db.execute(
-            "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger' AND sql LIKE '%extra%'"
-        ).fetchone()[0],
-        30,
-    )
     shop.db.execute("INSERT INTO t (id, extra) VALUES (2, 'x')")
     first, second = shop.await_changes(2)
-    assert "extra" not in first.after
-    assert second.after["extra"] == "x"
+    assert first.after.keys() == second.after.keys()
+    assert second.after["id"] == 2
 
 
 def test_pruned_changes_are_not_missed_by_a_capture_that_starts_later(shop: Shop) -> None:

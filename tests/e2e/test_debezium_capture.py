@@ -16,6 +16,7 @@ from tests.e2e.conftest import Install, MakeDatabase
 from tests.e2e.debezium_shop import BOTH, TABLES, Shop, connect_of, make_shop, rows, transactions
 from tests.e2e.harness import PATIENCE
 from tests.e2e.postgres import VERSIONS, Captured, Database, Debezium, Servers, contents
+from tests.e2e.sockets import family, listening, reachable
 from viewkeeper.capture.connect import Connect, Program, Supervised
 from viewkeeper.capture.debezium_connector import Connector
 from viewkeeper.local.jars import jar_folder, java
@@ -37,6 +38,8 @@ def shop(install: Install, new_database: MakeDatabase) -> Shop:
 def test_capture_sends_whole_transactions_of_several_tables_into_the_one_topic(shop: Shop) -> None:
     with shop.world.capturing() as capture:
         assert f"shop: created slot {shop.db.slot}" in capture.out.read_text()
+        eventually(lambda: listening(family(capture.process.pid)), PATIENCE, "Connect's API is up")
+        assert reachable(family(capture.process.pid)) == set(), "it is for this machine alone"
         shop.db.execute("INSERT INTO orders VALUES (1, 7, 'ä')", 'INSERT INTO "Order, Lines" VALUES (1, 1), (2, 1)')
         shop.db.execute("INSERT INTO other (text) VALUES ('not captured')")
         shop.db.execute("SELECT pg_logical_emit_message(true, 'foreign', 'not captured')")

@@ -56,9 +56,17 @@ class Disturbed:
         eventually(lambda: restarted(self.capture, ended), PATIENCE, "another Connect was started")
 
     def capture_is_interrupted(self) -> None:
-        self.capture.process.send_signal(signal.SIGINT)
-        ended = self.capture.wait()
+        self._ended_by(signal.SIGINT)
+
+    def capture_is_ended_by_a_service_manager(self) -> None:
+        """Its signal reaches Connect as well."""
+        self._ended_by(signal.SIGTERM)
+
+    def _ended_by(self, number: signal.Signals) -> None:
+        before = self.capture.err.read_text()
+        ended = self.capture.signal_all(number)
         assert ended.code == 0, ended.err
+        assert "Kafka Connect ended" not in ended.err.removeprefix(before)
         self.capture = self.shop.world.start("capture")
 
     def capture_is_killed(self) -> None:
@@ -149,7 +157,7 @@ def test_restarts_under_load_lose_nothing_and_the_slot_is_known_again(shop: Shop
     for _ in range(scaled(1, 2)):
         for disturbance in (
             disturbed.connect_is_killed,
-            disturbed.capture_is_interrupted,
+            disturbed.capture_is_ended_by_a_service_manager,
             disturbed.connection_is_cut,
             disturbed.capture_is_killed,
         ):
@@ -194,7 +202,7 @@ def test_a_slot_that_is_gone_ends_the_capture_of_its_source_alone_with_the_remed
     assert ended.code == 3
     assert ended.errors[-1] == (
         f"viewkeeper: source shop: slot {shop.db.slot} is gone, so changes may be missing; "
-        "run `viewkeeper init --reload`"
+        f"run `viewkeeper init {shop.world.conf} --reload overview`"
     )
 
 
@@ -270,7 +278,7 @@ def test_a_slot_that_was_made_anew_while_capture_was_away_is_noticed(shop: Shop,
         assert ended.code == 3
         assert ended.errors[-1] == (
             f"viewkeeper: source shop: slot {shop.db.slot} was made anew, so changes may be missing; "
-            "run `viewkeeper init --reload`"
+            f"run `viewkeeper init {shop.world.conf} --reload overview`"
         )
     assert rows(shop.done()) == [1]
     memory = shop.world.folder / "warehouse" / "captures" / "shop.json"

@@ -25,6 +25,7 @@ from tests.scale import scaled
 from viewkeeper import cli
 from viewkeeper.capture.update_pieces import encode_updates
 from viewkeeper.errors import UsageError
+from viewkeeper.job import whole_transactions
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.managers.sources import sqlite_log
 from viewkeeper.queue import consumer
@@ -243,6 +244,63 @@ def test_oracle_a_first_load_that_would_show_one_part_takes_it_out_again(
     oracle.check()
     oracle.check_ends_at_sources()
     check_whole(world)
+
+
+def to_the_end(world: Installation, keeper: Keeper) -> bool:
+    """A batch up to where the topics end by now."""
+    return keeper.maintain_to({topic: world.broker.end(topic) for topic in keeper.queue.inlets})
+
+
+def test_oracle_what_waits_behind_a_transaction_is_bounded_by_reading_its_source_no_further(
+    world: Installation, captured: tuple[Oracle, Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole_transactions, "HELD_UPDATES", 3)
+    oracle, sender = captured
+    open_and_close(world)
+    with opened(world) as keeper:
+        shop = keeper.queue.inlets[world.topics["shop"]]
+        sender.say("shop", "UPDATE r SET n = 1 WHERE id = 1", part_of="G1")
+        for n in range(1, 6):
+            sender.say("shop", f"UPDATE r SET n = {n} WHERE id = 2")
+        assert not to_the_end(world, keeper)
+        held, waiting = shop.offset, keeper.rounds.waiting
+        assert waiting == 6
+        assert keeper.waiting == "source shop is read no further: 6 of its updates wait behind transaction G1"
+        sender.say("shop", "UPDATE r SET n = 6 WHERE id = 2")
+        sender.say("shop", "UPDATE r SET n = 7 WHERE id = 2", part_of="G2")
+        assert not to_the_end(world, keeper)
+        assert not keeper.release()
+        assert (shop.offset, keeper.rounds.waiting) == (held, waiting)
+        # Its topic holds what another part waits for: so it must be read, however much waits.
+        sender.say("crm", "UPDATE s SET n = 7 WHERE id = 2", part_of="G2")
+        assert not to_the_end(world, keeper)
+        assert shop.offset > held and keeper.rounds.waiting == 9
+        sender.say("crm", "UPDATE s SET n = 1 WHERE id = 1", part_of="G1")
+        assert to_the_end(world, keeper)
+        assert (keeper.rounds.waiting, keeper.waiting) == (0, None)
+    oracle.check()
+    oracle.check_ends_at_sources()
+    check_whole(world)
+
+
+def test_oracle_a_source_that_was_held_back_is_read_on_without_another_message(
+    world: Installation, captured: tuple[Oracle, Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole_transactions, "HELD_UPDATES", 1)
+    oracle, sender = captured
+    open_and_close(world)
+    with opened(world) as keeper:
+        sender.say("shop", "UPDATE r SET n = 1 WHERE id = 1", part_of="G1")
+        sender.say("shop", "UPDATE r SET n = 2 WHERE id = 1")
+        to_the_end(world, keeper)
+        sender.say("shop", "UPDATE r SET n = 3 WHERE id = 1")
+        to_the_end(world, keeper)
+        assert keeper.rounds.waiting == 2 and keeper.held_back
+        sender.say("crm", "UPDATE s SET n = 1 WHERE id = 1", part_of="G1")
+        assert keeper.maintain_to({world.topics["crm"]: world.broker.end(world.topics["crm"])})
+        assert (keeper.rounds.waiting, keeper.cut.last_update) == (0, 3)
+    oracle.check()
+    oracle.check_ends_at_sources()
 
 
 def test_oracle_a_view_that_is_added_after_a_load_without_a_part_lacks_all_of_it(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import eventually
-from tests.e2e.conftest import Install
-from tests.e2e.harness import PATIENCE, Installation, Writers
+from tests.e2e.conftest import Install, MakeDatabase
+from tests.e2e.harness import PATIENCE, Installation, Running, Writers
 from tests.e2e.many_views import GROUPS, KEPT_BY, TABLES, VIEWS
 from tests.e2e.oracle import Oracle
-from tests.e2e.small_groups import COUNTS, RS, ST, WRITES, R, S, T, check_exact, grouped, locked, status
+from tests.e2e.small_groups import COUNTS, RS, SMALL, ST, WRITES, R, S, T, check_exact, grouped, locked, status
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -156,6 +159,48 @@ def test_oracle_a_group_that_fails_for_good_ends_alone(install: Install) -> None
     assert sorted(stopped) == [1, 2, 3], "all that came before it"
 
 
+def test_a_group_that_ends_alone_lets_go_of_databases_brokers_and_threads(
+    install: Install, new_database: MakeDatabase
+) -> None:
+    bank = new_database("CREATE TABLE u (id int PRIMARY KEY)", "INSERT INTO u VALUES (1)", name="bank")
+    views = {"r": R, "s": S, "u": "SELECT id FROM bank.u"}
+    world = install(SMALL, views, {"bank": bank}, groups="auto")
+    world.done("init")
+    job = world.start("run")
+    eventually(lambda: job.err.read_text().count("at cut") == 3 or not job.alive, PATIENCE, "all groups work")
+    connected = lambda: bank.execute(  # noqa: E731
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'viewkeeper'"
+    )[0][0]
+    held = lambda: [f for f in _files(job) if "/b.db" in f]  # noqa: E731
+    eventually(lambda: connected() > 0, PATIENCE, "the group is connected")
+    for source in ("bank", "b"):
+        world.broker.send(world.topics[source], b"{oops")
+    eventually(lambda: job.err.read_text().count("has stopped") == 2, PATIENCE, "two groups have stopped")
+    eventually(lambda: connected() == 0, PATIENCE, "no connection to the database is left")
+    eventually(lambda: not held(), PATIENCE, "no file is left open")
+    eventually(lambda: _threads(job, "rdk:main") <= 2, PATIENCE, "no Kafka client but of the group that works")
+    assert job.alive
+    assert job.terminate().code == 3
+
+
+def _files(job: Running) -> list[str]:
+    """The files that a command has open."""
+    found = []
+    for link in Path(f"/proc/{job.process.pid}/fd").iterdir():
+        with suppress(OSError):
+            found.append(os.readlink(link))
+    return found
+
+
+def _threads(job: Running, name: str) -> int:
+    """How many threads of a command have a name that begins so."""
+    names = []
+    for task in Path(f"/proc/{job.process.pid}/task").iterdir():
+        with suppress(OSError):
+            names.append((task / "comm").read_text())
+    return sum(each.startswith(name) for each in names)
+
+
 def test_both_signals_end_all_groups_with_exit_0(install: Install) -> None:
     world = grouped(install, {"r": R, "s": S, "t": T}, groups="auto")
     with world.capturing():
@@ -169,6 +214,6 @@ def test_both_signals_end_all_groups_with_exit_0(install: Install) -> None:
             job.process.send_signal(number)
             ended = job.wait()
             assert (ended.code, ended.errors) == (0, []), ended.err
-            assert all(f"views {view} at cut" in ended.err for view in "rst"), "every group tells of itself"
+            assert all(f"view {view} at cut" in ended.err for view in "rst"), "every group tells of itself"
             eventually(job.leaves_nothing, PATIENCE, "what the job started has ended")
             assert not any(told["running"] for told in status(world)["groups"].values())

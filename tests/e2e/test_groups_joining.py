@@ -69,7 +69,9 @@ def test_a_group_whose_source_does_not_come_ends_alone(install: Install, caplog:
     with Warehouse(config.warehouse).lock(), pytest.raises(SourceUnreachable) as caught:
         Groups(begin(config, threading.Event()), until_idle=True, stop=threading.Event(), patience=1.0).run()
     assert caught.value.exit_code == 3
-    assert [problem.place for problem in caught.value.problems] == ["source b", "source b"]
+    assert [problem.place for problem in caught.value.problems] == ["source b"], (
+        "both groups failed of it: it is told once"
+    )
     stopped = {record.args[0] for record in caplog.records if "other groups go on" in record.msg and record.args}
     assert stopped == {"right", "both"}
     left = told_by(world, "left")

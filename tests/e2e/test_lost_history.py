@@ -6,12 +6,14 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import orjson
 import pyarrow as pa
 import pytest
 
 from tests.conftest import unique
 from tests.e2e.conftest import Install
 from tests.e2e.harness import Installation
+from viewkeeper.capture import sqlite_triggers
 from viewkeeper.config import load_config
 from viewkeeper.config_groups import ALL
 from viewkeeper.errors import BadMessage, SourceError, UsageError
@@ -159,12 +161,12 @@ def test_a_log_removed_and_made_anew_is_refused_until_the_views_are_loaded(shop:
     maintain_all(shop)
     assemble(load_config(shop.conf)).captures["shop"].remove()
     shop.write("shop", "INSERT INTO orders (id) VALUES (4)")
-    install_capture(shop)
+    sqlite_triggers.install("shop", str(shop.database("shop")), {"orders": ["id"], "returns": ["id"]})
     shop.write("shop", *(f"INSERT INTO orders (id) VALUES ({i})" for i in range(5, 5 + written)))
     for reload in ((), ("sold",)):
-        with pytest.raises(SourceError, match=r"its change log begins at .* past .*init --reload"):
+        with pytest.raises(SourceError, match=r"its change log was removed and made anew.*init --reload"):
             open_and_close(shop, *reload)
-    assert "was it removed" in shop.run("capture", "shop").err
+    assert "removed and made anew" in shop.run("capture", "shop").err
 
     open_and_close(shop, *shop.views)
     assert read(shop, "sold") == list(range(1, 5 + written))
@@ -172,6 +174,33 @@ def test_a_log_removed_and_made_anew_is_refused_until_the_views_are_loaded(shop:
     shop.deliver()
     maintain_all(shop)
     assert read(shop, "sold") == list(range(2, 5 + written))
+
+
+def test_a_database_made_anew_stays_as_it_is_until_every_view_is_loaded_from_it(shop: Installation) -> None:
+    shop.write("shop", "INSERT INTO orders (id) VALUES (3)")
+    shop.deliver()
+    maintain_all(shop)
+    shop.database("shop").unlink()
+    shop.write("shop", *SHOP)
+    for number in range(4, 6):  # soon as many changes as were delivered, had they been logged
+        refused = [shop.run("capture", "shop"), shop.run("init"), shop.run("init", "--reload", "sold")]
+        refused.append(shop.run("verify"))
+        assert [result.code for result in refused] == [3] * 4
+        assert all("is it another database" in result.err for result in refused)
+        shop.write("shop", f"INSERT INTO orders (id) VALUES ({number})")
+    (source,) = orjson.loads(shop.run("status", "--json").out)["sources"].values()
+    assert "is it another database" in source["last_change"]
+    with shop.connect("shop") as db:
+        found = db.execute("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%viewkeeper%'").fetchone()
+    db.close()
+    assert found == (0,)
+
+    assert shop.run("init", "--reload").code == 0
+    assert read(shop, "sold") == [1, 2, 4, 5]
+    shop.write("shop", "DELETE FROM orders WHERE id = 1")
+    shop.deliver()
+    maintain_all(shop)
+    assert read(shop, "sold") == [2, 4, 5]
 
 
 def test_an_older_copy_is_refused_until_every_view_is_loaded_and_capture_then_goes_on(shop: Installation) -> None:

@@ -12,6 +12,7 @@ from tests.e2e.test_global_transactions import BOTH, SPANNED, TABLES, V1, V2, ma
 from tests.e2e.test_lost_history import install_capture, open_and_close
 from tests.e2e.test_marked_transactions import mark
 from viewkeeper.config import load_config
+from viewkeeper.errors import SourceError
 from viewkeeper.job.assembly import make_capture, oldest_position
 
 pytestmark = pytest.mark.e2e
@@ -92,7 +93,8 @@ def test_a_log_removed_with_a_part_that_nobody_told_is_not_waited_for(world: Ins
     world.deliver()
     write(world, "crm", 2)
     make_capture(load_config(world.conf), "crm").remove()
-    install_capture(world)
+    with pytest.raises(SourceError, match="has no change log any more"):
+        install_capture(world)
     open_and_close(world, *ALL_VIEWS)
     assert first_row(world) == (2, 2)
     goes_on(world, 3)

@@ -47,8 +47,8 @@ def test_a_missing_capture_and_lost_messages_end_the_job_with_their_remedy(insta
         lost = world.run(*command)
         assert lost.code == 3
         assert len(lost.errors) == 1 and world.topics["shop"] in lost.errors[0]
-        assert "viewkeeper init --reload" in lost.errors[0]
-    world.done("init", "--reload")
+        assert lost.errors[0].endswith(f"'viewkeeper init {world.conf} --reload overview same_customer picking'")
+    world.done("init", "--reload", "overview", "same_customer", "picking")
     oracle.check_ends_at_sources()
     with world.capturing():  # it knows from the newest cut what need not be sent again
         world.write("shop", "DELETE FROM orders WHERE id = 5")
@@ -86,6 +86,9 @@ def test_spark_submit_runs_the_job_and_sigterm_ends_it_well(install: Install) ->
         ended = job.terminate()
     assert ended.code == 0, ended.err
     assert "Traceback" not in ended.err
+    flood = [line for line in ended.err.splitlines() if " INFO " in line]
+    assert not flood and len(ended.err.splitlines()) < 20, ended.err
+    assert "ended: handled " in ended.out, "spark-submit writes there what its Python says"
     eventually(job.leaves_nothing, PATIENCE, "what spark-submit started has ended")
     assert oracle.check() == 1
     oracle.check_ends_at_sources()

@@ -70,6 +70,24 @@ def test_a_delete_that_was_not_logged_in_full_is_never_taken_for_one_that_was(wo
     world.check()
 
 
+def test_a_table_that_was_renamed_and_renamed_back_with_changes_in_between_stops_the_job(world: World) -> None:
+    """They came under a name that no view knows. The job says so by itself, before any other change comes."""
+    cut = world.cut
+    world.write("shop", "ALTER TABLE orders RENAME TO ordered")
+    world.write("shop", "UPDATE ordered SET total = total + 100 WHERE id = 1")
+    world.write("shop", "ALTER TABLE ordered RENAME TO orders")
+    world.batch()
+    assert world.cut == cut
+    found = r"source shop: table orders was renamed or moved.*may be missing; run `viewkeeper init --reload`"
+    for look in (world.job._look_at_sources, world.open):
+        with pytest.raises(SourceError, match=found):
+            look()
+    world.open(*VIEWS)
+    before_and_after(world)
+    world.batch()
+    world.check()
+
+
 def test_oracle_columns_that_no_view_uses_may_come_and_go(world: World) -> None:
     before_and_after(world)
     alter = ["ALTER TABLE orders ADD extra int DEFAULT 5", "ALTER TABLE customers ADD extra text NOT NULL DEFAULT 'e'"]
@@ -80,6 +98,44 @@ def test_oracle_columns_that_no_view_uses_may_come_and_go(world: World) -> None:
     world.batch()
     world.write("shop", "ALTER TABLE orders DROP extra")
     world.write("crm", "ALTER TABLE customers DROP extra")
+    before_and_after(world)
+    world.batch()
+    world.check()
+
+
+ADDED = {
+    "the column, then a change": ["ALTER TABLE orders ADD extra int DEFAULT 5", "UPDATE orders SET extra = 7"],
+    "a change, then the column, then a change": [
+        "UPDATE orders SET total = total + 1 WHERE id = 1",
+        "ALTER TABLE orders ADD extra int DEFAULT 5",
+        "UPDATE orders SET extra = 7 WHERE id = 1",
+    ],
+}
+
+
+@pytest.mark.parametrize("added", ADDED)
+def test_oracle_a_view_of_a_column_that_was_just_added_is_loaded_behind_what_was_logged_without_it(
+    world: World, added: str
+) -> None:
+    """The topic holds changes of the table that lack the column, of the transaction that added it too."""
+    sql = "SELECT o.id, o.extra, l.qty FROM shop.orders o JOIN shop.lines l ON l.id = o.id"
+    late = lambda: Counter(world.databases["shop"].execute(sql.replace("shop.", "")))  # noqa: E731
+    before_and_after(world)
+    world.write("shop", *ADDED[added])
+    world.write("shop", "UPDATE orders SET extra = 8 WHERE id = 3")
+    before = world.cut.last_update
+    world.views["late"] = sql
+    world.open()
+    loaded = world.cut.last_update
+    assert loaded >= before + 3 and world.read("late", loaded) == late()
+    world.write("shop", "UPDATE orders SET extra = 9 WHERE id = 2")
+    world.batch()
+    assert world.read("late") == late()
+    world.open()
+    assert world.read("late") == late(), "what is read again, of before the column, is passed over"
+    del world.views["late"]
+    world.open()
+    world.write("shop", "ALTER TABLE orders DROP extra")
     before_and_after(world)
     world.batch()
     world.check()
@@ -165,3 +221,30 @@ def test_check_refuses_by_name_what_no_log_tells_and_says_what_to_do(
     world.views = {"fine": "SELECT t.id FROM shop.fine t"}
     world.configure()
     assert cli.main(["check", str(world.conf)]) == 0, capsys.readouterr().err
+
+
+def test_a_view_that_cannot_be_kept_hides_nothing_that_other_views_and_sources_lack(
+    shared_world: World, new_database: MakeDatabase, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the tables that it names itself, too, `check` tells what can be told."""
+    clerk = "CREATE ROLE checker LOGIN"
+    shop = new_database("CREATE TABLE t (id int PRIMARY KEY, a text)", "GRANT SELECT ON t TO PUBLIC")
+    crm = new_database("CREATE TABLE t (id int PRIMARY KEY, a text)")
+    views = {
+        "bad": "SELECT t.id, t.missing FROM shop.t t",
+        "good": "SELECT t.id, t.a FROM crm.t t",
+    }
+    shop.execute(clerk)
+    try:
+        world = World(shared_world.folder / "hides", shared_world.broker, {"shop": shop, "crm": crm}, views)
+        shop.server.execute("ALTER ROLE checker REPLICATION")
+        world.configure()
+        text = world.conf.read_text().replace(shop.url, shop.server.url(shop.name, "checker"))
+        world.conf.write_text(text)
+        assert cli.main(["check", str(world.conf)]) == 2
+        told = capsys.readouterr().err
+        assert "views.bad.sql" in told
+        assert 'source crm: the log does not tell old values of t (a); ALTER TABLE "public"."t" REPLICA' in told
+        assert f'CREATE PUBLICATION "{shop.slot}" FOR TABLE "public"."t", as their owner' in told
+    finally:
+        shop.execute("DROP OWNED BY checker", "DROP ROLE checker")

@@ -262,3 +262,23 @@ def test_a_row_budget_is_kept_within_a_third(shared_world: World) -> None:
         assert sum(world.read("packed").values()) > rows
     shop.execute("DELETE FROM lines WHERE customer_id = 500")
     shared_world.write("crm", "DELETE FROM customers WHERE id = 500")
+
+
+# ---- values that the log leaves out
+
+
+def test_oracle_a_text_that_a_user_types_is_kept_and_a_large_value_that_did_not_change_is_known(world: World) -> None:
+    """Debezium's own word for a value left out is a text like any other; its real one is in no message of a FULL table.
+
+    A key that changes beside a large value is the case in which an insertion could lack one.
+    """
+    world.write("crm", "UPDATE customers SET name = '__debezium_unavailable_value' WHERE id = 1")
+    world.write("crm", "UPDATE customers SET name = name || '!' WHERE id = 1")
+    world.write("crm", "ALTER TABLE customers ALTER name SET STORAGE EXTERNAL")
+    world.write("crm", "UPDATE customers SET name = repeat('long ', 2000) WHERE id = 3")
+    world.write("crm", "UPDATE customers SET name = name WHERE id = 3")
+    world.write("crm", "UPDATE customers SET id = 77 WHERE id = 3")
+    world.write("crm", "UPDATE customers SET id = 3 WHERE id = 77")
+    world.write("crm", "UPDATE customers SET name = 'c' || id WHERE id IN (1, 3)")
+    world.batch()
+    world.check()

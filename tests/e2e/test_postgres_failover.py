@@ -161,7 +161,7 @@ def test_a_table_that_was_dropped_or_made_anew_is_noticed(worlds: Worlds, new_da
     messages = world.unread()
     world.write("shop", "DROP TABLE customers")
     for work in (world.job._look_at_sources, lambda: world.keeper.maintain(messages)):
-        with pytest.raises(SourceError, match="table customers was dropped or renamed; undo that"):
+        with pytest.raises(SourceError, match="table customers was dropped or renamed; put it back, and run"):
             work()
     with pytest.raises(ViewError, match="source shop has no relation customers"):
         world.open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -13,19 +14,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import unique
 from tests.e2e.conftest import MakeDatabase
-from tests.e2e.postgres import USUAL, VERSIONS, Servers, database
+from tests.e2e.postgres import USUAL, VERSIONS, Database, Servers, database
 from viewkeeper.algebra import construct
 from viewkeeper.algebra.evaluate import holds
 from viewkeeper.algebra.expressions import ColumnRef, Expr, Literal
-from viewkeeper.algebra.types import BOOLEAN, DATE, FLOAT, INTEGER, TEXT, TIMESTAMP, Type, decimal
+from viewkeeper.algebra.types import BOOLEAN, DATE, FLOAT, INTEGER, NUMERIC, TEXT, TIMESTAMP, Type, decimal
 from viewkeeper.errors import SourceError
-from viewkeeper.managers.sources import sqlite_spool
+from viewkeeper.local.postgres import PostgresServer
 from viewkeeper.managers.sources.postgres import PostgresSource
 from viewkeeper.managers.sources.postgres_catalog import read_tables
+from viewkeeper.managers.sources.postgres_encodings import _CODECS
 from viewkeeper.managers.sources.postgres_questions import Question
 from viewkeeper.managers.sources.postgres_session import LOOK_UP
 from viewkeeper.messages import Ask
+from viewkeeper.warehouse import mapped
 
 pytestmark = pytest.mark.e2e
 
@@ -77,7 +81,7 @@ def test_tables_are_described_with_keys_indexes_and_what_the_log_tells(
     assert t.blurred == {"g"}
     assert t.logged == {"a", "b"}
     assert [c.declared for c in t.columns] == ["int4", "text", "int4", "uuid", "jsonb", "numeric", "_int4"]
-    assert "without precision" in t.columns[5].refused
+    assert t.columns[5].type == NUMERIC
     logged = {name: relation.logged for name, relation in described.items()}
     assert (logged["f"], logged["i"], logged["n"]) == (None, {"x"}, set())
     assert source.describe(["f", "absent"]).keys() == {"f"}
@@ -156,6 +160,7 @@ KEYS: dict[str, tuple[list[str], list[Any], pa.DataType]] = {
     "float8": (["0.1", "'-0'", "'NaN'"], [0.0, float("nan"), 0.1, 1e300], pa.float64()),
     "float4": (["0.1", "'-0'", "1.1"], [0.1, 0.0, 1e300, float("nan")], pa.float64()),
     "numeric(10,2)": (["1.10", "-0.01"], [Decimal("1.10"), Decimal("99999999.99")], pa.decimal128(10, 2)),
+    "numeric": (["1.10", "0.00", "1e40", "1e-30"], ["1.1", "0", "1" + "0" * 40, "0." + "0" * 29 + "1"], pa.string()),
     "boolean": (["true", "false"], [True], pa.bool_()),
     "text": (["'a''b'", "'q\"\\'", "'ü'", "'{,}'", "''"], ["a'b", 'q"\\', "{,}", "", "NULL", "x\0"], pa.string()),
     "varchar(9)": (["'a'", "'b'"], ["a", "a "], pa.string()),
@@ -324,7 +329,7 @@ def test_a_whole_table_is_spooled_and_not_held_in_memory(
     source = PostgresSource("shop", db.config())
     before = pa.total_allocated_bytes()
     found = answer(source, Ask("shop", "t", ("id", "x")))
-    assert len(found) == 300_000 > sqlite_spool.SPOOL_ROWS
+    assert len(found) == 300_000 > mapped.SPOOL_ROWS
     assert pa.total_allocated_bytes() - before < 10_000_000
     assert found["id"].to_numpy().sum() == 300_000 * 300_001 // 2
     source.close()
@@ -492,4 +497,104 @@ def test_a_collation_that_takes_texts_for_equal_never_answers_less_nor_twice(
     for op, kept in (("<>", {2, 3}), ("=", {1}), (">", {3})):
         predicate = construct.compare(op, ref, Literal("a", TEXT))  # type: ignore[arg-type]
         assert kept <= set(column(source, Ask("shop", "t", ("id",), selection=predicate)))
+    source.close()
+
+
+# ---- keys that a column cannot hold
+
+
+@contextmanager
+def encoded(server: PostgresServer, encoding: str) -> Iterator[Database]:
+    """A database of another encoding than UTF-8."""
+    made = Database(server, f"e_{encoding}_{unique('t').replace('.', '_')}".lower().replace("-", "_"))
+    server.execute(f"CREATE DATABASE {made.name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+    try:
+        made.execute(
+            "CREATE TABLE t (id int PRIMARY KEY, name text)",
+            "CREATE INDEX ON t (name)",
+            "INSERT INTO t VALUES (1, 'plain')",
+        )
+        yield made
+    finally:
+        made.drop()
+
+
+@pytest.mark.parametrize(("encoding", "native"), [("LATIN1", "é"), ("WIN1251", "ж"), ("EUC_JP", "日本")])
+def test_a_text_that_the_database_cannot_hold_joins_nothing(postgres: Servers, encoding: str, native: str) -> None:
+    """Neither as a key nor as a constant of the view; what it can hold is found as ever."""
+    with encoded(postgres.shared(USUAL), encoding) as made:
+        with made.connect(client_encoding="UTF8") as connection:
+            connection.execute("INSERT INTO t VALUES (2, %s)", (native,))
+        source = PostgresSource("shop", made.config())
+        source.watch({"t": ["id", "name"]})
+        keys = pa.table({"name": ["plain", native, "\u0394ж日é€😀", "a\0b"]})
+        name = ColumnRef(0, "name", TEXT)
+        for key, selection in (
+            (("name",), None),
+            ((), construct.compare("<>", name, Literal("😀", TEXT))),
+            ((), construct.in_list(name, [Literal(text, TEXT) for text in keys["name"].to_pylist()])),
+        ):
+            ask = Ask("shop", "t", ("id", "name"), key, keys if key else None, selection)
+            assert {"plain", native} <= set(answer(source, ask)["name"].to_pylist())
+        source.close()
+
+
+def test_every_encoding_of_one_byte_a_character_holds_what_python_says(postgres: Servers) -> None:
+    with psycopg.connect(postgres.shared(USUAL).url(), autocommit=True) as connection:
+        for encoding, codec in _CODECS.items():
+            for byte in range(128, 256):
+                try:
+                    query = "SELECT convert(%s, %s, 'UTF8')"
+                    row = connection.execute(query, (bytes([byte]), encoding)).fetchone()
+                    held = row[0].decode() if row else ""
+                except psycopg.Error:
+                    held = ""
+                try:
+                    known = bytes([byte]).decode(codec)
+                except UnicodeDecodeError:
+                    known = ""
+                assert held == known, f"{encoding} {byte:x}"
+
+
+ODD: dict[str, list[Any]] = {
+    "int2": [2**62, -(2**63), 70_000],
+    "int4": [2**62, -(2**63)],
+    "int8": [2**63 - 1],
+    "float4": [1e300, float("nan"), float("inf"), 5e-324],
+    "float8": [1e300, float("nan"), float("-inf")],
+    "numeric(4,2)": [Decimal("12.34"), Decimal("-99.99")],
+    "text": ["a\0b", "", "\u2028", "x" * 100_000, "{", '"', "\\", "NULL"],
+    "varchar(3)": ["longer than that", "a\0b", "null"],
+    "char(3)": ["longer than that", "a\0b", "a  "],
+    "uuid": ["no uuid", "", "a\0b", "A1111111-1111-1111-1111-11111111111F"],
+    "mood": ["no label", "a\0b", ""],
+    "jsonb": ["no json", "a\0b", "{"],
+    "json": ["no json", "a\0b", "{"],
+    "date": [date.min, date.max],
+    "timestamp": [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)],
+    "timestamptz": [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)],
+    "bytea": [b"", b"\0", b"\xff\\"],
+    "bool": [True],
+}
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_key_that_the_column_cannot_hold_joins_nothing_and_stops_nothing(
+    new_database: MakeDatabase, indexed: bool
+) -> None:
+    columns = [f"c{i} {declared}" for i, declared in enumerate(ODD)]
+    indexes = [f"CREATE INDEX ON t (c{i})" for i, d in enumerate(ODD) if indexed and d != "json"]
+    db = new_database(
+        "CREATE TYPE mood AS ENUM ('ok')", f"CREATE TABLE t (id int PRIMARY KEY, {', '.join(columns)})", *indexes
+    )
+    db.execute("INSERT INTO t (id) VALUES (1)")
+    source = PostgresSource("shop", db.config())
+    relation = source.describe()["t"]
+    for i, (declared, values) in enumerate(ODD.items()):
+        described = relation.column(f"c{i}")
+        assert described is not None
+        keys = pa.table({f"c{i}": pa.array(values, described.type.arrow)})
+        for key in ((f"c{i}",), (f"c{i}", "id")):
+            asked = keys if len(key) == 1 else keys.append_column("id", pa.array([1] * len(values), pa.int64()))
+            assert len(answer(source, Ask("shop", "t", ("id",), key, asked))) == 0, declared
     source.close()

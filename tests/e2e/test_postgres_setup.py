@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,11 @@ import pytest
 from tests.conftest import eventually
 from tests.e2e.conftest import MakeDatabase
 from tests.e2e.postgres import VERSIONS, Database, Servers, database
-from viewkeeper.capture import postgres_setup
+from viewkeeper.capture import RELATION, postgres_setup
+from viewkeeper.capture.postgres_claims import Claimant
 from viewkeeper.capture.postgres_setup import PostgresCapture
 from viewkeeper.errors import SourceError, SourceUnreachable
+from viewkeeper.warehouse.layout import Layout
 
 pytestmark = pytest.mark.e2e
 
@@ -81,9 +86,9 @@ def test_tables_join_and_leave_the_publication_with_the_views_that_use_them(shop
     assert shop.published() == {"orders", "lines"}
     assert not shop.capture().install({"lines": ["id"]})
     assert shop.published() == {"lines"}
-    assert shop.capture().since() == {"lines": 0}
+    assert shop.capture().since() == {"lines": {RELATION: 0}}
     assert shop.capture().install(BOTH)
-    assert shop.capture().since()["orders"] > 0, "orders was not captured for a while"
+    assert shop.capture().since()["orders"][RELATION] > 0, "orders was not captured for a while"
 
 
 def test_what_is_captured_stays_so_if_it_is_installed_again(shop: Shop) -> None:
@@ -119,7 +124,7 @@ def test_what_was_made_is_removed(shop: Shop) -> None:
     assert shop.slots() == [] and shop.published() == set()
     assert shop.capture().remove() == ["nothing to remove"]
     assert shop.capture().install(BOTH)
-    assert shop.capture().since() == {"lines": 0, "orders": 0}
+    assert shop.capture().since() == {"lines": {RELATION: 0}, "orders": {RELATION: 0}}
 
 
 @pytest.mark.parametrize(
@@ -176,7 +181,7 @@ def test_a_gap_in_the_capture_is_refused_until_the_views_are_loaded_again(shop: 
         shop.capture().install(BOTH)
     assert any("changes may be missing" in problem for problem in shop.problems())
     assert shop.capture().install(BOTH, reload=True)
-    assert shop.capture().since()["orders"] > 0
+    assert shop.capture().since()["orders"][RELATION] > 0
     assert not shop.capture().install(BOTH)
     assert shop.problems() == []
 
@@ -205,7 +210,7 @@ def test_a_table_counts_as_captured_once_older_transactions_have_ended(
             SourceUnreachable, match=rf"changes of lines by an older transaction.*\(process {pid}, \d+ s old"
         ):
             shop.capture().install(BOTH)
-        assert shop.capture().since() == {"orders": 0}
+        assert shop.capture().since() == {"orders": {RELATION: 0}}
         monkeypatch.setattr(postgres_setup, "WAIT_SECONDS", 60)
         done = threading.Event()
         waiting = threading.Thread(target=lambda: (shop.capture().install(BOTH), done.set()))
@@ -214,7 +219,7 @@ def test_a_table_counts_as_captured_once_older_transactions_have_ended(
         older.commit()
         waiting.join(60)
     assert done.is_set()
-    assert shop.capture().since() == {"lines": 0, "orders": 0}
+    assert shop.capture().since() == {"lines": {RELATION: 0}, "orders": {RELATION: 0}}
 
 
 def test_two_that_install_at_once_make_it_once(shop: Shop, tmp_path: Path) -> None:
@@ -257,6 +262,122 @@ def test_a_log_without_old_values_is_refused_unless_no_used_column_needs_them(sh
     assert len(shop.problems({"orders": ["id"]})) == 1
 
 
+@dataclass
+class Projects:
+    """Several projects on one database, each with its warehouse."""
+
+    shop: Shop
+    folder: Path
+
+    def capture(
+        self, name: str, kafka: str = "kafka:9092", source: str = "shop", **settings: Any
+    ) -> PostgresCapture:  # fmt: skip
+        section = self.shop.db.config(**{"topic": "shop.updates", **settings})
+        claimant = Claimant(Layout(self.folder / name, "all"), kafka)
+        return PostgresCapture(source, section, self.folder / name / "captures" / f"{source}.json", claimant)
+
+
+@pytest.fixture
+def projects(shop: Shop, tmp_path: Path) -> Projects:
+    return Projects(shop, tmp_path)
+
+
+def test_a_table_stays_published_as_long_as_a_project_uses_it(projects: Projects) -> None:
+    """Two warehouses of one configuration share slot, publication and topic: whoever captures serves both."""
+    one, other = projects.capture("one"), projects.capture("other")
+    one.install(BOTH)
+    other.install(ORDERS)
+    one.install({"lines": BOTH["lines"]})
+    assert projects.shop.published() == {"orders", "lines"}, "the other one uses orders"
+    other.install({"lines": BOTH["lines"]})
+    assert projects.shop.published() == {"lines"} or projects.shop.published() == {"orders", "lines"}
+    used = f"which is used by {projects.folder / 'other'} on {socket.gethostname()}"
+    name = projects.shop.db.slot
+    assert one.remove() == [f"left slot {name}, {used}", f"left publication {name}, {used}"]
+    assert projects.shop.slots() and projects.shop.published()
+    other.remove()
+    assert not projects.shop.slots() and not projects.shop.published()
+
+
+def test_what_a_project_with_two_sources_on_the_database_uses_is_kept_of_both(projects: Projects) -> None:
+    name = projects.shop.db.slot
+    more = {"source": "more", "slot": f"s_{name}", "publication": f"s_{name}", "topic": "more"}
+    one, other = projects.capture("one"), projects.capture("other")
+    other.install(BOTH)
+    projects.capture("other", **more).install(ORDERS)
+    one.install(BOTH)
+    one.install(ORDERS)
+    assert projects.shop.published() == {"orders", "lines"}, "the other one uses lines"
+    assert one.remove()[0].startswith(f"left slot {name}, which is used by {projects.folder / 'other'} on ")
+    projects.capture("other", **more).remove()
+    other.remove()
+    assert not projects.shop.slots() and not projects.shop.published()
+
+
+def test_a_slot_of_its_own_is_removed_though_others_use_the_publication(projects: Projects) -> None:
+    """Left behind, it would hold back the log for ever."""
+    name = projects.shop.db.slot
+    one, other = projects.capture("one"), projects.capture("other", slot=f"s_{name}", publication=name, topic="other")
+    one.install(ORDERS)
+    other.install(ORDERS)
+    assert other.remove()[0] == f"slot s_{name} removed"
+    assert projects.shop.slots() and projects.shop.published() == {"orders"}
+    one.remove()
+    assert not projects.shop.slots() and not projects.shop.published()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"topic": "elsewhere"},
+        {"kafka": "other:9092"},
+        {"publication": "mine"},
+        {"slot": "mine", "publication": "mine"},
+        {"slot": "mine"},
+    ],
+)
+def test_a_project_that_would_take_another_ones_changes_is_refused_by_name(
+    projects: Projects, settings: dict[str, Any]
+) -> None:
+    """The slot has one reader, and the topic lacks what the publication of whoever fills it does not have."""
+    projects.capture("one").install(BOTH)
+    second = projects.capture("second", **settings)
+    named = (
+        rf"another project \(warehouse {projects.folder / 'one'} on .*\) reads slot .* into topic shop.updates at kafka"
+    )
+    with pytest.raises(SourceError, match=named):
+        second.install(BOTH)
+    assert any(re.search(named, str(f)) for f in second.findings(BOTH) if f.verdict == "problem")
+    apart = projects.capture("third", slot=f"s_{projects.shop.db.slot}", publication="third", topic="third")
+    assert apart.install(BOTH)
+    assert not projects.capture("one").install(BOTH), "the first one is as it was"
+    apart.remove()
+
+
+def test_check_leaves_no_name_behind(projects: Projects) -> None:
+    assert projects.capture("one").findings(BOTH)
+    assert not (projects.folder / "one").exists()
+
+
+def test_types_that_debezium_dies_of_are_named_before_it_does(shop: Shop) -> None:
+    """Wherever in the database they are, used or not; it reads all types at its start."""
+    shop.db.execute(
+        "CREATE TYPE mood AS ENUM ('ok')", "CREATE DOMAIN list AS mood[]", "CREATE DOMAIN pair AS int4range"
+    )
+    assert shop.problems() == []
+    capture = shop.capture()
+    assert capture.install(BOTH)
+    capture.require_same_slot(lambda: 0)
+    shop.db.execute("CREATE SCHEMA far", 'CREATE DOMAIN far."Our mood" AS mood', "CREATE TYPE blank AS ENUM ()")
+    found = r'a domain over an enumeration, or one without labels: blank, far\."Our mood"; make it a domain over text'
+    assert len(shop.problems()) == 1 and re.search(found, shop.problems()[0])
+    for work in (lambda: capture.install(BOTH), lambda: capture.require_same_slot(lambda: 0)):
+        with pytest.raises(SourceError, match=rf"source shop: Debezium cannot start in a database that has {found}"):
+            work()
+    shop.db.execute('DROP DOMAIN far."Our mood"', "ALTER TYPE blank ADD VALUE 'one'")
+    capture.install(BOTH)
+
+
 @pytest.fixture
 def clerk(shop: Shop) -> Iterator[str]:
     """A role that may nothing but log in."""
@@ -270,13 +391,14 @@ def test_a_role_without_rights_gets_the_statements_and_needs_no_more(shop: Shop,
     shop.db.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
     with pytest.raises(SourceError) as refused:
         shop.capture(clerk).install(BOTH)
-    statements = [problem.remedy.removesuffix(", as their owner") for problem in refused.value.problems]
+    statements = [problem.remedy.partition(", as their owner")[0] for problem in refused.value.problems]
     assert statements == [
         f'ALTER ROLE "{clerk}" REPLICATION',
         f'GRANT USAGE ON SCHEMA "public" TO "{clerk}"',
         f'GRANT SELECT ON "public"."lines", "public"."orders" TO "{clerk}"',
         f'CREATE PUBLICATION "{shop.db.slot}" FOR TABLE "public"."lines", "public"."orders"',
     ]
+    assert refused.value.problems[-1].remedy.endswith(f", as their owner, who needs CREATE on database {shop.db.name}")
     shop.db.execute(*statements)
     assert shop.capture(clerk).install(BOTH)
     assert shop.capture(clerk).findings(BOTH)

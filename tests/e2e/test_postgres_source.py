@@ -261,6 +261,108 @@ def test_what_was_done_to_a_used_table_stops_the_next_snapshot(
             refuse()
 
 
+SWAPPED = ["RENAME total TO t", "RENAME customer_id TO total", "RENAME t TO customer_id"]
+
+
+@pytest.mark.parametrize(
+    ("statements", "found"),
+    [
+        (["RENAME TO o2", "RENAME TO orders"], "table orders was renamed or moved, if only for a while"),
+        (["SET SCHEMA beside", "SET SCHEMA public"], "table orders was renamed or moved, if only for a while"),
+        ([*SWAPPED, *SWAPPED], "columns of table orders were renamed, if only for a while"),
+        (
+            ["ADD n numeric(8,2)", "RENAME total TO t", "RENAME n TO total", "RENAME total TO n", "RENAME t TO total"],
+            "columns of table orders were renamed, if only for a while",
+        ),
+    ],
+)
+def test_what_was_done_to_a_used_table_and_undone_stops_the_next_snapshot(
+    new_database: MakeDatabase, source_of: Made, statements: list[str], found: str
+) -> None:
+    """Changes in between came under other names, or in none that is read: nobody can tell any more."""
+    shop = new_database(*SHOP, "CREATE SCHEMA beside")
+    source = source_of(shop)
+    source.release(source.freeze(None))
+    known = source.identity()
+    table = "orders"
+    for statement in statements:
+        shop.execute(f"ALTER TABLE {table} {statement}")
+        kind, _, name = statement.rpartition(" ")
+        table = {"RENAME TO": name, "SET SCHEMA": f"{name}.orders"}.get(kind, table)
+    again = source_of(shop)
+    for refuse in (lambda: source.freeze(None), source.identity, lambda: again.require_identity(known)):
+        with pytest.raises(SourceError, match=rf"source shop: {found}.*; run `viewkeeper init --reload`"):
+            refuse()
+
+
+def test_two_tables_that_changed_names_and_changed_them_back_are_noticed(
+    new_database: MakeDatabase, source_of: Made
+) -> None:
+    shop = new_database(*SHOP)
+    source = source_of(shop)
+    source.release(source.freeze(None))
+    for one, other in (("orders", "customers"), ("customers", "orders")):
+        shop.execute(*(f"ALTER TABLE {a} RENAME TO {b}" for a, b in ((one, "x"), (other, one), ("x", other))))
+    with pytest.raises(SourceError, match=r"table (orders|customers) was renamed or moved"):
+        source.freeze(None)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["ALTER PUBLICATION p DROP TABLE orders", "ALTER PUBLICATION p ADD TABLE orders"],
+        ["DROP PUBLICATION p", "CREATE PUBLICATION p FOR TABLE orders, customers"],
+        ["ALTER PUBLICATION p SET (publish = 'insert')"],
+        ["DROP PUBLICATION p"],
+    ],
+)
+def test_a_table_that_leaves_the_publication_is_noticed_at_the_next_snapshot(
+    new_database: MakeDatabase, statements: list[str]
+) -> None:
+    shop = new_database(*SHOP, "CREATE PUBLICATION p FOR TABLE orders, customers")
+    source = PostgresSource("shop", shop.config(publication="p"))
+    source.watch(USED)
+    source.release(source.freeze(None))
+    shop.execute("CREATE TABLE more (id int)", "ALTER PUBLICATION p ADD TABLE more")
+    source.release(source.freeze(None))
+    shop.execute(*statements)
+    with pytest.raises(SourceError, match=r"table \w+ was not in the publication as it is now all the time"):
+        source.freeze(None)
+    source.close()
+
+
+def test_what_is_done_to_a_table_without_another_name_stops_nothing(
+    new_database: MakeDatabase, source_of: Made
+) -> None:
+    shop = new_database(*SHOP)
+    source = source_of(shop)
+    source.release(source.freeze(None))
+    known = source.identity()
+    with shop.connect() as connection:
+        for statement in (
+            "ALTER TABLE orders ALTER total SET STATISTICS 5",
+            "ALTER TABLE orders ALTER customer_id SET NOT NULL, ALTER total SET NOT NULL",
+            "GRANT SELECT ON orders TO PUBLIC",
+            "GRANT SELECT (id, total) ON orders TO PUBLIC",
+            "GRANT SELECT (id, total) ON orders TO PUBLIC",
+            "REVOKE UPDATE ON orders FROM PUBLIC",
+            "ALTER TABLE orders ALTER total SET DEFAULT 1, ALTER customer_id SET DEFAULT 1",
+            "ALTER TABLE orders ALTER total SET DEFAULT 2, ALTER customer_id SET DEFAULT 2, ADD other int",
+            "ALTER TABLE orders SET (fillfactor = 70)",
+            "ALTER TABLE orders RESET (fillfactor)",
+            "VACUUM FULL orders",
+            "ANALYZE orders",
+            "REINDEX TABLE orders",
+            "TRUNCATE orders",
+            "ALTER TABLE orders DISABLE TRIGGER ALL",
+        ):
+            connection.execute(statement.encode())
+            source.release(source.freeze(None))
+    shop.execute("ALTER TABLE orders RENAME total TO sum", "ALTER TABLE orders RENAME sum TO total")
+    source.release(source.freeze(None))
+    source_of(shop).require_identity(known)
+
+
 def test_what_no_view_uses_may_change(shop: Database, source_of: Made) -> None:
     source = source_of(shop)
     source.release(source.freeze(None))
@@ -288,6 +390,9 @@ def test_a_renamed_label_of_an_enumeration_is_noticed_and_an_added_one_is_harmle
     source.release(source.freeze(None))
     mood.execute("ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'")
     with pytest.raises(SourceError, match="a label of an enumeration was renamed"):
+        source.freeze(None)
+    mood.execute("ALTER TYPE mood RENAME VALUE 'fine' TO 'ok'")
+    with pytest.raises(SourceError, match="a label of an enumeration that table t uses was renamed for a while"):
         source.freeze(None)
 
 

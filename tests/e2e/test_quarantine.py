@@ -58,7 +58,7 @@ def test_what_cannot_be_delivered_is_an_error_to_be_retried(tmp_path: Path, monk
     warehouse = loaded(tmp_path)
     monkeypatch.setattr(quarantine, "PATIENCE", 0.5)
     away = quarantine_for(warehouse, "127.0.0.1:1", "shop")
-    with pytest.raises(KafkaError, match="1 messages are still on their way"):
+    with pytest.raises(KafkaError, match="1 message is still on the way"):
         away.set_aside([rejected("shop", 0, b"x")])
     assert "v" in warehouse.inexact()  # marked before it is sent
 

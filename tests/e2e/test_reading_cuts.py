@@ -6,6 +6,8 @@ import json
 import random
 import re
 import shlex
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -14,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import viewkeeper
+from tests.conftest import ODD_FOLDER
 from tests.scale import scaled
 from viewkeeper import cli
 from viewkeeper.algebra.bag import UPDATE
@@ -145,6 +149,7 @@ NUMBER = pa.schema([("n", pa.int64())])
 @pytest.mark.parametrize("seed", range(scaled(1, 2)))
 def test_agree_arrow_and_spark_at_every_cut(tmp_path: Path, spark: Any, seed: int) -> None:
     """Before, at and after folds; then again with the versions of the first half deleted. Replay by the seed."""
+    tmp_path = tmp_path / ODD_FOLDER.replace(":", "")
     history = History(tmp_path, seed)
     for step in range(5):
         history.advance()
@@ -183,6 +188,14 @@ def test_a_frame_shows_its_cut_whatever_comes_before_it_is_read(tmp_path: Path, 
     kept.commit(transaction(4))
     assert rows_of(frames["every"].toArrow()) == expected
     assert [row.n for row in frames["number"].collect()] == [1]
+
+
+def test_a_folder_that_spark_would_take_for_a_pattern_is_refused(tmp_path: Path, spark: Any) -> None:
+    history = History(tmp_path / ODD_FOLDER, 1)
+    history.advance()
+    with pytest.raises(UsageError, match="Spark cannot read a path with both ':' and one of"):
+        viewkeeper.read_cut(tmp_path / ODD_FOLDER, "every", spark=spark)
+    assert viewkeeper.read_cut(tmp_path / ODD_FOLDER, "every")["every"].num_rows
 
 
 def test_what_cannot_be_read_together_is_said(tmp_path: Path) -> None:
@@ -277,11 +290,22 @@ def test_the_python_of_the_readme_reads_both_views_at_one_cut(
     assert {view: rows_of(table) for view, table in names["tables"].items()} == tried
     assert {view: rows_of(frame.toArrow()) for view, frame in names["frames"].items()} == tried
     assert rows_of(names["orders"]) == tried["customer_orders"]
-    absolute = plain_spark.replace("`warehouse/", f"`{Path.cwd()}/warehouse/")  # the JVM was started elsewhere
-    for snippet in (absolute, duckdb):
-        assert "viewkeeper" not in snippet
-        names = {"spark": spark}
-        exec(snippet, names)
-        found = {"customer_orders": names["orders"], "customers": names["customers"]}
-        tables = {v: rows if isinstance(rows, pa.Table) else rows.toArrow() for v, rows in found.items()}
-        assert {view: rows_of(table) for view, table in tables.items()} == tried
+    assert "viewkeeper" not in plain_spark + duckdb
+    names = {}
+    exec(duckdb, names)
+    assert rows_of(names["orders"]) == tried["customer_orders"] and rows_of(names["customers"]) == tried["customers"]
+
+
+WRITE = """
+import pyarrow.parquet
+pyarrow.parquet.write_table(orders.toArrow(), "customer_orders.parquet")
+pyarrow.parquet.write_table(customers.toArrow(), "customers.parquet")
+"""
+
+
+def test_the_spark_sql_of_the_readme_is_a_whole_program(tried: dict[str, Rows]) -> None:
+    """In a process of its own, from its session on; and with nothing of ours."""
+    _, plain_spark, _ = snippets("python")
+    done = subprocess.run([sys.executable, "-c", plain_spark + WRITE], capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    assert {view: rows_of(pq.read_table(f"{view}.parquet")) for view in tried} == tried

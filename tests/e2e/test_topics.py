@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.conftest import SharedBroker, unique
-from viewkeeper.errors import KafkaError
+from viewkeeper.errors import KafkaError, UsageError
 from viewkeeper.messages import PIECE_BYTES, SealMessage, ViewUpdateMessage
 from viewkeeper.warehouse.cuts import UpdateRow, WarehouseTransaction, update_table
 from viewkeeper.warehouse.fault import CRASH_AFTER
@@ -131,6 +131,27 @@ def test_a_topic_that_outlived_its_warehouse_gets_every_cut_of_the_next(
     assert seen(broker, topic) == [*old, ("seal", 0), ("update", 1), ("seal", 1)]
 
 
+def test_two_warehouses_that_write_into_one_topic_are_told_so(broker: SharedBroker, topic: str, tmp_path: Path) -> None:
+    """Each sees it at its next cut, and at its next start."""
+    one, other = loaded(tmp_path / "one"), loaded(tmp_path / "other")
+    mine = ViewTopics(broker.client(), one.id(), {"v": topic})
+    mine.catch_up(one)
+    for number in (1, 2):
+        mine.publish_stored(one, commit(one, number, number))
+        mine.require_alone()
+    theirs = ViewTopics(broker.client(), other.id(), {"v": topic})
+    commit(other, 1, 2)
+    theirs.catch_up(other)
+    mine.publish_stored(one, commit(one, 3, 3))
+    with pytest.raises(UsageError, match=rf"topic {topic}: another job writes into it too"):
+        mine.require_alone()
+    theirs.publish_stored(other, commit(other, 3, 5))
+    one.note_sealed(3)
+    commit(one, 4, 4)
+    with pytest.raises(UsageError, match=rf"topic {topic}: another job writes into it too.*; give each view"):
+        ViewTopics(broker.client(), one.id(), {"v": topic}).catch_up(one)
+
+
 def test_a_failed_publish_leaves_nothing_to_be_seen(broker: SharedBroker, topic: str, warehouse: Warehouse) -> None:
     topics = ViewTopics(broker.client(), warehouse.id(), {"v": topic})
     cut = commit(warehouse, 1, 1)
@@ -195,5 +216,5 @@ def test_topics_can_be_used_as_soon_as_they_are_made(broker: SharedBroker) -> No
 
 
 def test_a_broker_that_is_not_there_is_a_clear_error() -> None:
-    with pytest.raises(KafkaError, match="check that the broker runs"):
+    with pytest.raises(KafkaError, match=r"start it, or correct kafka\.bootstrap"):
         ensure_topics({"bootstrap.servers": "127.0.0.1:1"}, {"t": 1}, patience=1.0)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 
 
 def test_oracle_every_update_is_exact_under_concurrent_writers(install: Install) -> None:
-    world = install(TABLES, VIEWS)
+    world = install(TABLES, VIEWS, fold="2s")
     oracle = Oracle(world)
     world.done("init")
     with world.capturing():
@@ -30,6 +30,10 @@ def test_oracle_every_update_is_exact_under_concurrent_writers(install: Install)
             refused = world.run("run")
             writers.wait_for(80)
         world.await_position(job)
+        eventually(
+            lambda: set((cut := world.cut()).folded.values()) == {cut.last_update},
+            PATIENCE, "a cut names what was folded, though nothing arrives",
+        )  # fmt: skip
         ended = job.terminate()
     assert ended.code == 0, ended.err
     eventually(job.leaves_nothing, PATIENCE, "the job's processes have ended")

@@ -39,8 +39,6 @@ def compare(op: str, left: Value, right: Value) -> Value:
     kinds = (_letter(left.type), _letter(right.type))
     if kinds == ("f", "f"):
         return _compare_floats(op, left, right)
-    if "f" in kinds:
-        return _compare_integer_with_float(op, left, right)
     if "d" in kinds and left.type != right.type:
         scale = max(getattr(left.type, "scale", 0), getattr(right.type, "scale", 0))
         wide = pa.decimal256(_WIDEST, scale)
@@ -64,22 +62,6 @@ def _compare_floats(op: str, left: Value, right: Value) -> Value:
 
 def _any(flags: Value) -> bool:
     return bool(pc.any(flags).as_py() if isinstance(flags, pa.Array) else flags.as_py())
-
-
-def _compare_integer_with_float(op: str, left: Value, right: Value) -> Value:
-    """Exact: converting the integer rounds it, but rounding is monotone, so only ties need a second look."""
-    if pa.types.is_floating(left.type):
-        mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op)
-        return _compare_integer_with_float(mirrored, right, left)
-    rounded = pc.cast(left, pa.float64(), safe=False)
-    tie = pc.equal(rounded, right)
-    if not _any(tie):
-        return _compare_floats(op, rounded, right)
-    # In a tie the float is a whole number: the integer's own rounding. 2**63 alone is no 64-bit integer.
-    beyond = pc.greater_equal(rounded, 2.0**63)
-    whole = pc.cast(pc.if_else(beyond, 0.0, rounded), pa.int64(), safe=False)
-    exact = pc.if_else(beyond, _ORDERINGS[op](0, 1), _ORDERINGS[op](left, whole))
-    return pc.if_else(tie, exact, _compare_floats(op, rounded, right))
 
 
 def integer_arithmetic(op: str, left: Value, right: Value) -> Value | None:
@@ -112,9 +94,17 @@ def without_zero(divisor: Value) -> Value:
 
 
 def float_arithmetic(op: str, left: Value, right: Value) -> Value:
-    """All but ``%``, which is ``float_modulo``."""
+    """All but ``%``, which is ``float_modulo``; NULL where the result is too large, or too small and not zero."""
+    if op == "/":
+        right = pc.if_else(pc.is_nan(left), right, without_zero(right))
     operation = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "/": pc.divide}[op]
-    return unsigned_zero(operation(left, without_zero(right) if op == "/" else right))
+    found = operation(left, right)
+    finite = pc.and_(pc.is_finite(left), pc.is_finite(right))
+    beyond = pc.and_(pc.is_inf(found), finite)
+    if op in "*/":
+        nonzero = pc.and_(pc.not_equal(left, 0.0), pc.not_equal(right, 0.0))
+        beyond = pc.or_(beyond, pc.and_(pc.equal(found, 0.0), pc.and_(nonzero, finite)))
+    return unsigned_zero(pc.if_else(beyond, pa.scalar(None, pa.float64()), found))
 
 
 def unsigned_zero(floats: Value) -> Value:
@@ -123,13 +113,12 @@ def unsigned_zero(floats: Value) -> Value:
 
 
 def decimal_arithmetic(op: str, left: Value, right: Value, result: Type) -> Value | None:
-    if op == "/":
-        return _divide_decimals(left, right, result)
     if op not in "+-*":
         return None
     operation = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[op]
     precision, scale = _natural(op, left.type, right.type)
-    if precision <= 38 and scale == result.scale:
+    assert scale == result.scale, "no digit behind the point is given up"
+    if precision <= 38:
         return operation(left, right).cast(result.arrow)
     if precision > _WIDEST:
         return None
@@ -150,33 +139,23 @@ def _wide(decimals: Value) -> Value:
 
 
 def _fit(wide: Value, result: Type) -> Value:
-    """Rounded to the scale of the result, NULL where the digits do not fit."""
-    if wide.type.scale > result.scale:
-        wide = pc.round(wide, ndigits=result.scale, round_mode="half_towards_infinity")
-    wide = wide.cast(pa.decimal256(_WIDEST, result.scale))
+    """NULL where the digits do not fit; the scale is the result's already."""
     bound = pa.scalar(Decimal(10 ** (result.precision - result.scale)), wide.type)
     return pc.if_else(pc.less(pc.abs(wide), bound), wide, pa.scalar(None, wide.type)).cast(result.arrow)
 
 
-def round_decimal(decimals: Value, places: int, result: Type) -> Value:
-    """``round(decimals, places)``, half away from zero."""
-    wide = decimals.cast(pa.decimal256(_WIDEST, decimals.type.scale))
-    return _fit(pc.round(wide, ndigits=places, round_mode="half_towards_infinity"), result)
-
-
-def _divide_decimals(left: Value, right: Value, result: Type) -> pa.Array | None:
-    """Half away from zero; None unless the division can be done in 64-bit integers."""
-    shift = result.scale + right.type.scale - left.type.scale
-    length = max(len(side) for side in (left, right) if isinstance(side, pa.Array))
-    divisor = _array(without_zero(right), length)
-    over, under = _unscaled(_array(left, length)), _unscaled(divisor)
-    if over is None or under is None or shift > 18 or np.abs(over).max(initial=0) >= _SAFE // 10**shift:
+def round_decimal(decimals: pa.Array, places: int, result: Type) -> pa.Array | None:
+    """``round(decimals, places)``, half away from zero; None unless it can be done in 64-bit integers."""
+    digits, shift = _unscaled(decimals), decimals.type.scale - result.scale
+    dropped = 10 ** max(decimals.type.scale - places, 0)
+    if digits is None or dropped > _SAFE or (shift < 0 and np.abs(digits).max(initial=0) >= _SAFE // 10**-shift):
         return None
-    numerator, denominator = np.abs(over) * 10**shift, np.maximum(np.abs(under), 1)
-    quotient, remainder = np.divmod(numerator, denominator)
-    quotient += remainder >= denominator - remainder
-    signed = np.where((over < 0) != (under < 0), -quotient, quotient)
-    return _from_unscaled(signed, _nulls(_array(left, length)) | _nulls(divisor), result)
+    quotient, remainder = np.divmod(np.abs(digits), dropped)
+    quotient += remainder >= dropped - remainder
+    units = quotient * (dropped // 10**shift) if shift >= 0 else quotient * 10**-shift
+    if np.abs(units).max(initial=0) >= 10 ** min(result.precision, 18):
+        return None
+    return _from_unscaled(np.where(digits < 0, -units, units), _nulls(decimals), result)
 
 
 def _array(values: Value, length: int) -> pa.Array:
@@ -199,21 +178,9 @@ def _from_unscaled(digits: np.ndarray, nulls: np.ndarray, result: Type) -> pa.Ar
     return pa.Array.from_buffers(result.arrow, len(digits), [valid, pa.py_buffer(words.tobytes())])
 
 
-def round_floats(floats: pa.Array, places: int) -> tuple[pa.Array, np.ndarray] | None:
-    """``round(floats, places)``, and which of them are too close to a tie, or too large, to be decided here.
-
-    Away from a tie the rounded number of units is certain in spite of the product's own rounding; dividing it by
-    an exact power of ten then rounds once, to the double nearest to the decimal result.
-    """
-    if not 0 <= places <= 15:
-        return None
-    numbers = floats.fill_null(0.0).to_numpy()
-    with np.errstate(over="ignore", invalid="ignore"):
-        units = numbers * 10.0**places
-        nearest = np.rint(units)
-        unsure = ~((np.abs(units) < 2.0**31) & (np.abs(np.abs(units - nearest) - 0.5) > 1e-3))
-        rounded = np.where(unsure, 0.0, nearest) / 10.0**places + 0.0
-    return pa.array(rounded, mask=_nulls(floats)), unsure
+def round_floats(floats: pa.Array) -> pa.Array:
+    """The nearest whole numbers, halves to the even one."""
+    return pa.array(np.rint(floats.fill_null(0.0).to_numpy()) + 0.0, mask=_nulls(floats))
 
 
 def decimal_to_float(decimals: pa.Array) -> pa.Array | None:
@@ -230,7 +197,7 @@ def decimal_to_float(decimals: pa.Array) -> pa.Array | None:
 
 def float_modulo(left: pa.Array, right: pa.Array) -> pa.Array:
     """C's fmod, which is exact and has the sign of the dividend."""
-    right = without_zero(right)
+    right = pc.if_else(pc.is_nan(left), right, without_zero(right))
     with np.errstate(invalid="ignore"):
         remainders = np.fmod(*(side.fill_null(1.0).to_numpy() for side in (left, right)))
     return pa.array(remainders + 0.0, mask=_nulls(left) | _nulls(right))

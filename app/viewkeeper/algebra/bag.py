@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from viewkeeper.algebra.sizes import rows_at, together
+
 COUNT = "_count"
 UPDATE = "_update"
 
@@ -69,9 +71,7 @@ def row_codes(table: pa.Table, names: Sequence[str]) -> np.ndarray:
     codes: np.ndarray | None = None
     cardinality = 1
     for name in names:
-        column = table[name].combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        column = together(table[name])
         if pa.types.is_floating(column.type):
             # Arrow tells −0.0 from 0.0 and one NaN from another; equal numbers are equal rows here.
             column = pc.if_else(pc.is_nan(column), float("nan"), pc.add(column, 0.0))
@@ -105,5 +105,5 @@ def consolidate(table: pa.Table, by: Sequence[str] | None = None) -> pa.Table:
     # Rows stay in the order in which they first appeared, so that results are stable to read.
     rows, total = first[keep], total[keep]
     order = np.argsort(rows, kind="stable")
-    kept = table.take(pa.array(rows[order]))
+    kept = rows_at(table, rows[order])
     return kept.set_column(table.column_names.index(COUNT), COUNT, pa.array(total[order]))

@@ -8,11 +8,12 @@ Constant parts are folded into literals.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 from viewkeeper.algebra import casts, rows
+from viewkeeper.algebra.decimal_types import as_decimal_type, common_decimal, quotient_type, result_type
 from viewkeeper.algebra.expressions import (
     And,
     Arithmetic,
@@ -30,13 +31,11 @@ from viewkeeper.algebra.expressions import (
     Not,
     Or,
 )
-from viewkeeper.algebra.types import BOOLEAN, FLOAT, INTEGER, TEXT, UNKNOWN, Kind, Type, decimal
+from viewkeeper.algebra.types import BOOLEAN, FLOAT, INTEGER, NUMERIC, TEXT, UNKNOWN, Kind, Type, decimal
 
-DIGITS = 38
-LEAST_DIVISION_SCALE = 6
 NULL = Literal(None, UNKNOWN)
-_INTEGER_DIGITS = 19
-_NUMBERS = {Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL}
+NUMBERS = {Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.NUMERIC}
+_EXACT_TEXT = "say with how many digits: CAST(CAST(… AS DECIMAL(p, s)) AS TEXT)"
 _TIMES = {Kind.DATE, Kind.TIMESTAMP}
 
 
@@ -54,9 +53,15 @@ def cast(expr: Expr, target: Type) -> Expr:
         return expr
     if expr == NULL:
         return Literal(None, target)
+    if (expr.type.kind, target.kind) == (Kind.TIMESTAMP, Kind.TEXT):
+        raise TypeMismatchError(
+            "the text of a timestamp is another with than without time zone", "cast it to a date, or keep it as it is"
+        )
+    if target == TEXT and (expr.type.kind is Kind.NUMERIC or expr.type.loose):
+        raise TypeMismatchError("the digits that this number has as a text depend on how it came about", _EXACT_TEXT)
     if not casts.castable(expr.type, target):
         raise TypeMismatchError(f"{expr.type} cannot be cast to {target}")
-    return _folded(Cast(expr, target))
+    return folded(Cast(expr, target))
 
 
 def conjunction(args: Iterable[Expr]) -> Expr:
@@ -73,20 +78,20 @@ def _connected(connective: type[And] | type[Or], args: list[Expr], neutral: bool
     deciding = tuple(arg for arg in args if arg != Literal(neutral, BOOLEAN))
     if not deciding:
         return Literal(neutral, BOOLEAN)
-    return deciding[0] if len(deciding) == 1 else _folded(connective(deciding))
+    return deciding[0] if len(deciding) == 1 else folded(connective(deciding))
 
 
 def negation(arg: Expr) -> Expr:
-    return _folded(Not(truth(arg)))
+    return folded(Not(truth(arg)))
 
 
 def is_null(arg: Expr) -> Expr:
-    return _folded(IsNull(arg))
+    return folded(IsNull(arg))
 
 
 def compare(op: CompareOp, left: Expr, right: Expr) -> Expr:
     left, right = _comparable(left, right)
-    return _folded(Compare(op, left, right))
+    return folded(Compare(op, left, right))
 
 
 def in_list(value: Expr, items: Sequence[Expr]) -> Expr:
@@ -94,67 +99,86 @@ def in_list(value: Expr, items: Sequence[Expr]) -> Expr:
     pairs = [_comparable(value, item) for item in items]
     if len({left for left, _ in pairs}) > 1:
         return disjunction(compare("=", value, item) for item in items)
-    return _folded(InList(pairs[0][0], tuple(right for _, right in pairs)))
+    return folded(InList(pairs[0][0], tuple(right for _, right in pairs)))
 
 
 def between(value: Expr, low: Expr, high: Expr) -> Expr:
     return conjunction((compare(">=", value, low), compare("<=", value, high)))
 
 
-def like(value: Expr, pattern: Expr, escape: str | None = None) -> Expr:
-    value, pattern = _text("LIKE", value), _text("LIKE", pattern)
-    if escape is not None and len(escape) != 1:
+def between_symmetric(value: Expr, one: Expr, other: Expr) -> Expr:
+    return disjunction((between(value, one, other), between(value, other, one)))
+
+
+def like(value: Expr, pattern: Expr, escape: str = "\\") -> Expr:
+    """``value LIKE pattern ESCAPE escape``; the empty text for no escape character."""
+    value, pattern = text("LIKE", value), text("LIKE", pattern)
+    if len(escape) > 1:
         raise TypeMismatchError("the ESCAPE of a LIKE must be one character")
-    return _folded(Like(value, pattern, escape))
+    known = pattern.value if isinstance(pattern, Literal) else None
+    if known is not None and not rows.like_regex(known, escape or None)[1]:
+        raise TypeMismatchError(f"the pattern of a LIKE ends with {escape}", "write it twice to mean it")
+    return folded(Like(value, pattern, escape or None))
 
 
 def case(branches: Sequence[tuple[Expr, Expr]], default: Expr = NULL) -> Expr:
-    *results, last = _unified("the results of CASE", [*(result for _, result in branches), default])
+    (*results, last), of = unified("the results of CASE", [*(result for _, result in branches), default])
     conditions = tuple(truth(condition) for condition, _ in branches)
-    return _folded(Case(conditions, tuple(results), last, last.type))
+    return folded(Case(conditions, tuple(results), last, of))
 
 
 def arithmetic(op: ArithmeticOp, left: Expr, right: Expr) -> Expr:
     """``left op right`` in the type that the rules of ``expressions`` give."""
-    left, right = _typed_like(left, right), _typed_like(right, left)
+    left, right = typed_like(left, right), typed_like(right, left)
     kinds = {left.type.kind, right.type.kind}
     if Kind.DATE in kinds:
-        return _folded(Arithmetic(op, left, right, _date_result(op, left.type, right.type)))
-    if not kinds <= _NUMBERS:
+        return folded(Arithmetic(op, left, right, _date_result(op, left.type, right.type)))
+    if not kinds <= NUMBERS:
         raise TypeMismatchError(f"{left.type} {op} {right.type} is not defined", "cast both sides to numbers")
     if Kind.FLOAT in kinds:
-        return _folded(Arithmetic(op, cast(left, FLOAT), cast(right, FLOAT), FLOAT))
-    if Kind.DECIMAL in kinds:
-        left, right = _as_decimal(left), _as_decimal(right)
-        return _folded(Arithmetic(op, left, right, _decimal_result(op, left.type, right.type)))
-    return _folded(Arithmetic(op, left, right, INTEGER))
+        return folded(Arithmetic(op, cast(left, FLOAT), cast(right, FLOAT), FLOAT))
+    if kinds != {Kind.INTEGER}:
+        return folded(_exact_arithmetic(op, _as_exact(left), _as_exact(right)))
+    return folded(Arithmetic(op, left, right, INTEGER))
 
 
-def call(function: str, args: Sequence[Expr]) -> Expr:
-    """A function of ``FUNCTIONS`` on as many arguments as it takes."""
-    least, most, build = FUNCTIONS[function]
-    if not least <= len(args) <= most:
-        wanted = f"{least}" if least == most else f"at least {least}" if most == _MANY else f"{least} or {most}"
-        raise TypeMismatchError(f"{function} takes {wanted} argument(s), not {len(args)}")
-    return build(function, args)
+def _exact_arithmetic(op: ArithmeticOp, left: Expr, right: Expr) -> Arithmetic:
+    if op == "/":
+        return Arithmetic(op, left, right, _quotient(left, right))
+    if Kind.NUMERIC in (left.type.kind, right.type.kind):
+        return Arithmetic(op, left, right, NUMERIC)
+    return Arithmetic(op, left, right, result_type(op, left.type, right.type))
+
+
+def _quotient(left: Expr, right: Expr) -> Type:
+    of = None
+    if Kind.NUMERIC not in (left.type.kind, right.type.kind):
+        values = [side.value if isinstance(side, Literal) else None for side in (left, right)]
+        of = quotient_type((left.type, values[0]), (right.type, values[1]))
+    if of is None:
+        what = "the digits of this quotient depend on how its operands came about"
+        raise TypeMismatchError(what, "say with how many digits they are meant: CAST(… AS DECIMAL(p, s)) / …")
+    return of
 
 
 def concatenation(left: Expr, right: Expr) -> Expr:
     """``left || right``."""
-    return _folded(Call("||", (_as_text("||", left), _as_text("||", right)), TEXT))
+    return folded(Call("||", (as_text("||", left), as_text("||", right)), TEXT))
 
 
 def negative(arg: Expr) -> Expr:
     """``-arg``."""
-    return _numeric("negate", [arg])
+    return number_call("negate", arg)
 
 
 def nullif(left: Expr, right: Expr) -> Expr:
-    return case([(compare("=", left, right), Literal(None, left.type))], left)
+    return case([(compare("=", left, right), Literal(None, replace(left.type, loose=False)))], left)
 
 
-def _folded(expr: Expr) -> Expr:
-    """The expression, or its value if all its operands are constants."""
+def folded(expr: Expr) -> Expr:
+    """The expression, or its value if all its operands are constants (and SQL has constants of its type)."""
+    if expr.type.loose or expr.type.kind is Kind.NUMERIC:
+        return expr
     if not all(isinstance(child, Literal) for child in expr.children):
         return expr
     value = rows.apply(expr, [child.value for child in expr.children if isinstance(child, Literal)])
@@ -168,27 +192,27 @@ def truth(arg: Expr) -> Expr:
         return Literal(None, BOOLEAN)
     if arg.type.kind is not Kind.BOOLEAN:
         raise TypeMismatchError(
-            f"a condition is needed here, not {_article(arg.type)} value", "compare it with something"
+            f"a condition is needed here, not {article(arg.type)} value", "compare it with something"
         )
     return arg
 
 
-def _typed_like(expr: Expr, other: Expr) -> Expr:
+def typed_like(expr: Expr, other: Expr) -> Expr:
     """A bare NULL takes the type of what it stands beside (integer beside another NULL)."""
     return cast(expr, INTEGER if other == NULL else other.type) if expr == NULL else expr
 
 
 def _comparable(left: Expr, right: Expr) -> tuple[Expr, Expr]:
     """Both sides as ``Compare`` wants them."""
-    left, right = _typed_like(left, right), _typed_like(right, left)
+    left, right = typed_like(left, right), typed_like(right, left)
     left, right = _read_as_time(left, right), _read_as_time(right, left)
     kinds = {left.type.kind, right.type.kind}
-    if kinds == {Kind.DECIMAL, Kind.FLOAT}:
+    if len(kinds) > 1 and Kind.FLOAT in kinds and kinds <= NUMBERS:
         return cast(left, FLOAT), cast(right, FLOAT)
     if kinds == _TIMES:
         stamp = left.type if left.type.kind is Kind.TIMESTAMP else right.type
         return cast(left, stamp), cast(right, stamp)
-    if len(kinds) > 1 and not kinds <= _NUMBERS:
+    if len(kinds) > 1 and not kinds <= NUMBERS:
         raise TypeMismatchError(
             f"{left.type} and {right.type} cannot be compared",
             f"cast one side, e.g. CAST(… AS {_sql_name(left.type)})",
@@ -200,31 +224,42 @@ def _read_as_time(expr: Expr, other: Expr) -> Expr:
     """A text constant beside a date or timestamp is read as one."""
     if not (isinstance(expr, Literal) and expr.type == TEXT and other.type.kind in _TIMES):
         return expr
-    for target in (other.type, Type(Kind.TIMESTAMP)):
-        value = casts.cast(expr.value, TEXT, target)
-        if value is not None:
-            return Literal(value, target)
-    raise TypeMismatchError(f"'{expr.value}' is no {other.type}", "write it as 'YYYY-MM-DD' or 'YYYY-MM-DD HH:MM:SS'")
+    refuse_zone(expr.value, other.type)
+    value = casts.cast(expr.value, TEXT, other.type)
+    if value is None and expr.value is not None:
+        form = "'YYYY-MM-DD'" if other.type.kind is Kind.DATE else "'YYYY-MM-DD' or 'YYYY-MM-DD HH:MM:SS'"
+        raise TypeMismatchError(f"'{expr.value}' is no {other.type}", f"write it as {form}")
+    return Literal(value, other.type)
 
 
-def _unified(what: str, exprs: Sequence[Expr]) -> list[Expr]:
-    """All expressions cast to their common type."""
-    types = list(dict.fromkeys(expr.type for expr in exprs if expr != NULL))
+def refuse_zone(text: str | None, of: Type) -> None:
+    """PostgreSQL's TIMESTAMP ignores a zone in a text, its TIMESTAMPTZ heeds it: the writer must say which is meant."""
+    if of.kind is Kind.TIMESTAMP and text is not None and casts.zoned(text):
+        what = f"the time zone in '{text}' would be ignored by a TIMESTAMP"
+        raise TypeMismatchError(what, f"write TIMESTAMPTZ '{text}', or leave the zone out")
+
+
+def unified(what: str, exprs: Sequence[Expr]) -> tuple[list[Expr], Type]:
+    """All expressions cast to their common type, which whichever is chosen among them will have."""
+    given = [expr for expr in exprs if expr != NULL]
+    decimals = any(expr.type.kind is Kind.DECIMAL for expr in given)
+    types = list(dict.fromkeys(_as_exact(expr).type if decimals else expr.type for expr in given))
     common = types[0] if types else TEXT
     for other in types[1:]:
         common = _common(what, common, other)
-    return [cast(expr, common) for expr in exprs]
+    if common.loose:  # each is converted when it is chosen, so that SQL shows them as they were written
+        return [cast(expr, types[0]) if expr == NULL else expr for expr in exprs], common
+    return [cast(expr, common) for expr in exprs], common
 
 
 def _common(what: str, one: Type, other: Type) -> Type:
     kinds = {one.kind, other.kind}
-    if kinds == {Kind.DECIMAL} or kinds == {Kind.INTEGER, Kind.DECIMAL}:
-        one, other = _decimal_of(one), _decimal_of(other)
-        scale = max(one.scale, other.scale)
-        whole = max(one.precision - one.scale, other.precision - other.scale)
-        return decimal(min(whole + scale, DIGITS), scale)
-    if len(kinds) > 1 and kinds <= _NUMBERS:
+    if len(kinds) > 1 and Kind.FLOAT in kinds and kinds <= NUMBERS:
         return FLOAT
+    if Kind.NUMERIC in kinds and kinds <= NUMBERS:
+        return NUMERIC
+    if kinds == {Kind.DECIMAL}:
+        return common_decimal(one, other)
     if kinds == _TIMES:
         return Type(Kind.TIMESTAMP)
     if len(kinds) > 1:
@@ -232,37 +267,12 @@ def _common(what: str, one: Type, other: Type) -> Type:
     return one
 
 
-def _decimal_of(numeric: Type) -> Type:
-    return decimal(_INTEGER_DIGITS, 0) if numeric.kind is Kind.INTEGER else numeric
-
-
-def _as_decimal(expr: Expr) -> Expr:
-    if isinstance(expr, Literal) and isinstance(expr.value, int):
+def _as_exact(expr: Expr) -> Expr:
+    if expr.type == INTEGER and isinstance(expr, Literal) and expr.value is not None:
         # A constant needs only its own digits, which leaves more of the 38 for the result.
         return Literal(Decimal(expr.value), decimal(len(str(abs(expr.value))), 0))
-    return cast(expr, _decimal_of(expr.type))
-
-
-def _decimal_result(op: ArithmeticOp, left: Type, right: Type) -> Type:
-    scale = max(left.scale, right.scale)
-    whole_left, whole_right = left.precision - left.scale, right.precision - right.scale
-    match op:
-        case "*":
-            return _squeezed(whole_left + whole_right, left.scale + right.scale)
-        case "/":
-            scale = max(scale, LEAST_DIVISION_SCALE)
-            return decimal(min(whole_left + right.scale + scale, DIGITS), scale)
-        case "%":
-            return decimal(max(min(whole_left, whole_right) + scale, 1), scale)
-        case _:
-            return decimal(min(max(whole_left, whole_right) + 1 + scale, DIGITS), scale)
-
-
-def _squeezed(whole: int, scale: int) -> Type:
-    """A decimal type for that many digits around the point, giving up some behind it if need be."""
-    if whole + scale > DIGITS:
-        scale = max(DIGITS - whole, min(scale, LEAST_DIVISION_SCALE))
-    return decimal(min(whole + scale, DIGITS), scale)
+    # Whatever is no integer stays as it is.
+    return cast(expr, as_decimal_type(expr.type)) if expr.type.kind is Kind.INTEGER else expr
 
 
 def _date_result(op: ArithmeticOp, left: Type, right: Type) -> Type:
@@ -276,78 +286,39 @@ def _date_result(op: ArithmeticOp, left: Type, right: Type) -> Type:
     raise TypeMismatchError(f"{left} {op} {right} is not defined", "a date takes + or - an integer number of days")
 
 
-def _text(function: str, arg: Expr) -> Expr:
+def text(function: str, arg: Expr) -> Expr:
+    """The argument, which must be a text."""
     if arg == NULL:
         return Literal(None, TEXT)
     if arg.type != TEXT:
-        raise TypeMismatchError(f"{function} wants text, not {_article(arg.type)} value", "cast it: CAST(… AS TEXT)")
+        raise TypeMismatchError(f"{function} wants text, not {article(arg.type)} value", "cast it: CAST(… AS TEXT)")
     return arg
 
 
-def _as_text(function: str, arg: Expr) -> Expr:
+def as_text(function: str, arg: Expr) -> Expr:
+    """The argument as a text, whatever it is."""
     if arg.type.kind is Kind.BINARY:
         raise TypeMismatchError(f"{function} wants text, not binary", "cast it: CAST(… AS TEXT)")
     return cast(arg, TEXT)
 
 
-def _numeric(function: str, args: Sequence[Expr]) -> Expr:
-    arg = _typed_like(args[0], NULL)
-    if arg.type.kind not in _NUMBERS:
+def number(function: str, arg: Expr) -> Expr:
+    """The argument, which must be a number."""
+    arg = typed_like(arg, NULL)
+    if arg.type.kind not in NUMBERS:
         raise TypeMismatchError(
-            f"{_SPOKEN.get(function, function)} wants a number, not {_article(arg.type)} value", "cast it"
+            f"{_SPOKEN.get(function, function)} wants a number, not {article(arg.type)} value", "cast it"
         )
-    return _folded(Call(function, (arg,), arg.type))
+    return arg
 
 
-def _round(function: str, args: Sequence[Expr]) -> Expr:
-    value = _typed_like(args[0], NULL)
-    places = args[1] if len(args) > 1 else Literal(0, INTEGER)
-    if value.type.kind not in _NUMBERS:
-        raise TypeMismatchError(f"round wants a number, not {_article(value.type)} value", "cast it")
-    if not (isinstance(places, Literal) and isinstance(places.value, int) and abs(places.value) <= DIGITS):
-        raise TypeMismatchError("the second argument of round must be an integer constant between -38 and 38")
-    return _folded(Call("round", (value, places), _rounded_type(value.type, places.value)))
+def number_call(function: str, arg: Expr) -> Expr:
+    """A function whose result is a number of the argument's type."""
+    arg = number(function, arg)
+    return folded(Call(function, (arg,), arg.type))
 
 
-def _rounded_type(of: Type, places: int) -> Type:
-    if of.kind is not Kind.DECIMAL or places >= of.scale:
-        return of
-    scale = max(places, 0)
-    # 9.9 rounds to 10: one more digit before the point.
-    return decimal(min(of.precision - of.scale + 1 + scale, DIGITS), scale)
-
-
-def _substr(function: str, args: Sequence[Expr]) -> Expr:
-    text, *numbers = args
-    numbers = [_typed_like(number, NULL) for number in numbers]
-    if any(number.type != INTEGER for number in numbers):
-        raise TypeMismatchError("substr wants integers as start and length", "cast them")
-    return _folded(Call("substr", (_text("substr", text), *numbers), TEXT))
-
-
-def _text_function(function: str, args: Sequence[Expr]) -> Expr:
-    return _folded(Call(function, (_text(function, args[0]),), TEXT))
-
-
-def _length(function: str, args: Sequence[Expr]) -> Expr:
-    arg = args[0] if args[0].type.kind is Kind.BINARY else _text(function, args[0])
-    return _folded(Call(function, (arg,), INTEGER))
-
-
-def _coalesce(function: str, args: Sequence[Expr]) -> Expr:
-    unified = tuple(_unified("the arguments of coalesce", args))
-    return _folded(Call(function, unified, unified[0].type))
-
-
-def _concat(function: str, args: Sequence[Expr]) -> Expr:
-    return _folded(Call(function, tuple(_as_text(function, arg) for arg in args), TEXT))
-
-
-def _nullif(function: str, args: Sequence[Expr]) -> Expr:
-    return nullif(args[0], args[1])
-
-
-def _article(of: Type) -> str:
+def article(of: Type) -> str:
     return f"an {of}" if of.kind is Kind.INTEGER else f"a {of}"
 
 
@@ -356,19 +327,3 @@ def _sql_name(of: Type) -> str:
 
 
 _SPOKEN = {"negate": "a minus sign"}
-_MANY = 1_000_000
-FUNCTIONS: dict[str, tuple[int, int, Callable[[str, Sequence[Any]], Expr]]] = {
-    "abs": (1, 1, _numeric),
-    "coalesce": (1, _MANY, _coalesce),
-    "concat": (1, _MANY, _concat),
-    "length": (1, 1, _length),
-    "lower": (1, 1, _text_function),
-    "ltrim": (1, 1, _text_function),
-    "nullif": (2, 2, _nullif),
-    "round": (1, 2, _round),
-    "rtrim": (1, 1, _text_function),
-    "substr": (2, 3, _substr),
-    "trim": (1, 1, _text_function),
-    "upper": (1, 1, _text_function),
-}
-"""Per function: the least and the most arguments, and how to build the call."""

@@ -7,7 +7,7 @@ operation runs once per distinct value through ``rows.apply``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from viewkeeper.algebra import arrow_numbers as numbers
 from viewkeeper.algebra import rows
 from viewkeeper.algebra.arrow_numbers import Value
+from viewkeeper.algebra.casts import numeric_text
 from viewkeeper.algebra.expressions import (
     And,
     Arithmetic,
@@ -33,7 +34,7 @@ from viewkeeper.algebra.expressions import (
     Not,
     Or,
 )
-from viewkeeper.algebra.types import FLOAT, Kind
+from viewkeeper.algebra.types import FLOAT, Kind, Type
 
 ColumnOf = Callable[[int, str], pa.Array | pa.ChunkedArray]
 
@@ -64,12 +65,16 @@ class _Batch:
         if isinstance(expr, ColumnRef):
             return self._input(expr)
         if isinstance(expr, Literal):
-            return pa.scalar(expr.value, expr.type.arrow)
+            return pa.scalar(_carried(expr, expr.value), expr.type.arrow)
         return _EVALUATE[type(expr)](expr, self)
 
     def array(self, expr: Expr) -> pa.Array:
         value = self.value(expr)
         return value if isinstance(value, pa.Array) else pa.repeat(value, self.length)
+
+    def converted(self, expr: Expr, of: Type) -> pa.Array:
+        """The values as ``of``, to which an exact number of a choice may have to be cast."""
+        return self.array(expr if expr.type.arrow == of.arrow else Cast(expr, replace(of, loose=False)))
 
     def _input(self, ref: ColumnRef) -> pa.Array:
         values = self.column(ref.occurrence, ref.column)
@@ -90,11 +95,26 @@ class _Batch:
     def _applied(self, expr: Expr, operands: dict[Expr, pa.Array]) -> pa.Array:
         length = max((len(values) for values in operands.values()), default=self.length)
         columns = [
-            [child.value] * length if isinstance(child, Literal) else operands[child].to_pylist()
+            [child.value] * length if isinstance(child, Literal) else _read(child, operands[child])
             for child in expr.children
         ]
-        results = [rows.apply(expr, values) for values in zip(*columns, strict=True)]
+        results = [_carried(expr, rows.apply(expr, values)) for values in zip(*columns, strict=True)]
         return pa.array(results, expr.type.arrow)
+
+
+def _read(expr: Expr, values: pa.Array) -> list[Any]:
+    """The values as ``rows`` takes them."""
+    plain = values.to_pylist()
+    return [rows.read(value, expr.type) for value in plain] if expr.type.kind is Kind.NUMERIC else plain
+
+
+def _carried(expr: Expr, value: Any) -> Any:
+    """A value of ``rows`` as Arrow holds it: numerics, which have no limit, as texts."""
+    return numeric_text(value) if expr.type.kind is Kind.NUMERIC and value is not None else value
+
+
+def _numeric(*exprs: Expr) -> bool:
+    return any(expr.type.kind is Kind.NUMERIC for expr in exprs)
 
 
 def _chunks(values: pa.ChunkedArray) -> list[pa.Array]:
@@ -102,6 +122,8 @@ def _chunks(values: pa.ChunkedArray) -> list[pa.Array]:
 
 
 def _compare(expr: Compare, batch: _Batch) -> Value:
+    if _numeric(expr.left, expr.right):
+        return batch.by_rows(expr)
     left, right = batch.value(expr.left), batch.value(expr.right)
     if not expr.op.endswith("DISTINCT FROM"):
         return numbers.compare(expr.op, left, right)
@@ -111,6 +133,8 @@ def _compare(expr: Compare, batch: _Batch) -> Value:
 
 
 def _in_list(expr: InList, batch: _Batch) -> Value:
+    if _numeric(*expr.children):
+        return batch.by_rows(expr)
     value = batch.array(expr.value)
     if expr.value.type == FLOAT or not _plain_set(expr):
         return reduce(pc.or_kleene, (numbers.compare("=", value, batch.value(item)) for item in expr.items))
@@ -127,7 +151,8 @@ def _plain_set(expr: InList) -> bool:
 def _like(expr: Like, batch: _Batch) -> Value:
     """Patterns with % only at their ends are plain searches."""
     pattern = expr.pattern.value if isinstance(expr.pattern, Literal) else None
-    if pattern is None or expr.escape is not None or "_" in pattern or "%" in pattern.strip("%"):
+    special = "_" if expr.escape is None else f"_{expr.escape}"
+    if pattern is None or "%" in pattern.strip("%") or not set(special).isdisjoint(pattern):
         return batch.by_rows(expr)
     value, bare = batch.value(expr.value), pattern.strip("%")
     match pattern.startswith("%"), pattern.endswith("%"):
@@ -142,6 +167,8 @@ def _like(expr: Like, batch: _Batch) -> Value:
 
 
 def _arithmetic(expr: Arithmetic, batch: _Batch) -> Value:
+    if _numeric(expr) or (expr.op == "/" and expr.type.kind is Kind.DECIMAL):
+        return batch.by_rows(expr)
     left, right = batch.value(expr.left), batch.value(expr.right)
     result: Value | None
     if Kind.DATE in (expr.left.type.kind, expr.right.type.kind):
@@ -160,6 +187,10 @@ def _arithmetic(expr: Arithmetic, batch: _Batch) -> Value:
 def _cast(expr: Cast, batch: _Batch) -> Value:
     source, target = expr.arg.type, expr.type
     kinds = (source.kind, target.kind)
+    if source == target:
+        return batch.value(expr.arg)
+    if _numeric(expr, expr.arg):
+        return batch.by_rows(expr)
     if kinds == (Kind.INTEGER, Kind.FLOAT):
         return pc.cast(batch.value(expr.arg), pa.float64(), safe=False)
     if kinds == (Kind.DECIMAL, Kind.FLOAT):
@@ -190,15 +221,16 @@ def _widens(expr: Cast) -> bool:
 
 
 def _case(expr: Case, batch: _Batch) -> Value:
-    result = batch.array(expr.default)
+    result = batch.converted(expr.default, expr.type)
     for condition, value in reversed(list(zip(expr.conditions, expr.results, strict=True))):
         chosen = batch.array(condition).fill_null(False)
-        result = pc.if_else(chosen, batch.value(value), result)
+        result = pc.if_else(chosen, batch.converted(value, expr.type), result)
     return result
 
 
 def _call(expr: Call, batch: _Batch) -> Value:
-    return _CALLS[expr.function](expr, batch)
+    kernel = _CALLS.get(expr.function)
+    return kernel(expr, batch) if kernel and not _numeric(*expr.children) else batch.by_rows(expr)
 
 
 def _negate(expr: Call, batch: _Batch) -> Value:
@@ -220,25 +252,17 @@ def _unless_overflow(kernel: Callable[[Value], Value], expr: Call, batch: _Batch
 
 
 def _round(expr: Call, batch: _Batch) -> Value:
-    value, places = expr.args
-    assert isinstance(places, Literal)
-    if value.type.kind is Kind.DECIMAL:
-        return numbers.round_decimal(batch.value(value), places.value, expr.type)
-    if value.type.kind is Kind.INTEGER and places.value >= 0:
-        return batch.value(value)
-    return _round_floats(expr, batch) if value.type == FLOAT else batch.by_rows(expr)
+    """One place for halves: ``rows`` decides those of doubles and of long decimals."""
+    value, *places = expr.args
+    if value.type == FLOAT:
+        return batch.by_rows(expr) if places else numbers.round_floats(batch.array(value))
+    rounded = numbers.round_decimal(batch.array(value), _constant(places[0]) if places else 0, expr.type)
+    return batch.by_rows(expr) if rounded is None else rounded
 
 
-def _round_floats(expr: Call, batch: _Batch) -> Value:
-    values, places = batch.array(expr.args[0]), expr.args[1]
-    assert isinstance(places, Literal)
-    decided = numbers.round_floats(values, places.value)
-    if decided is None:
-        return batch.by_rows(expr)
-    rounded, unsure = decided
-    mask = pa.array(unsure)
-    one_by_one = [rows.apply(expr, (value, places.value)) for value in values.filter(mask).to_pylist()]
-    return pc.replace_with_mask(rounded, mask, pa.array(one_by_one, pa.float64()))
+def _constant(expr: Expr) -> int:
+    assert isinstance(expr, Literal)
+    return int(expr.value)
 
 
 def _substr(expr: Call, batch: _Batch) -> Value:
@@ -264,6 +288,13 @@ def _letters(kernel: Callable[[Value], Value]) -> Callable[[Call, _Batch], Value
     return change
 
 
+def _trimmed(kernel: Callable[[Value, str], Value]) -> Callable[[Call, _Batch], Value]:
+    def trim(expr: Call, batch: _Batch) -> Value:
+        return kernel(batch.value(expr.args[0]), " ") if len(expr.args) == 1 else batch.by_rows(expr)
+
+    return trim
+
+
 def _length(expr: Call, batch: _Batch) -> Value:
     value = batch.value(expr.args[0])
     count = pc.binary_length if expr.args[0].type.kind is Kind.BINARY else pc.utf8_length
@@ -277,7 +308,7 @@ def _concat(expr: Call, batch: _Batch) -> Value:
 _CALLS: dict[str, Callable[[Call, _Batch], Value]] = {
     "||": lambda expr, batch: pc.binary_join_element_wise(*map(batch.array, expr.args), ""),
     "concat": _concat,
-    "coalesce": lambda expr, batch: pc.coalesce(*map(batch.array, expr.args)),
+    "coalesce": lambda expr, batch: pc.coalesce(*(batch.converted(arg, expr.type) for arg in expr.args)),
     "negate": _negate,
     "abs": _abs,
     "round": _round,
@@ -285,9 +316,10 @@ _CALLS: dict[str, Callable[[Call, _Batch], Value]] = {
     "lower": _letters(pc.utf8_lower),
     "upper": _letters(pc.utf8_upper),
     "length": _length,
-    "trim": lambda expr, batch: pc.utf8_trim(batch.value(expr.args[0]), " "),
-    "ltrim": lambda expr, batch: pc.utf8_ltrim(batch.value(expr.args[0]), " "),
-    "rtrim": lambda expr, batch: pc.utf8_rtrim(batch.value(expr.args[0]), " "),
+    "trim": _trimmed(pc.utf8_trim),
+    "ltrim": _trimmed(pc.utf8_ltrim),
+    "rtrim": _trimmed(pc.utf8_rtrim),
+    "widened": lambda expr, batch: batch.by_rows(expr),
 }
 _EVALUATE: dict[type[Expr], Callable[[Any, _Batch], Value]] = {
     And: lambda expr, batch: reduce(pc.and_kleene, map(batch.value, expr.args)),

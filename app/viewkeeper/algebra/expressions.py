@@ -11,17 +11,24 @@ meaning:
   (…, NULL)`` is never true; IS [NOT] DISTINCT FROM is never NULL. ``||`` with NULL is NULL, ``concat``
   skips NULLs.
 - **Integers** are 64-bit and never wrap. ``/`` truncates toward zero, ``%`` takes the sign of the dividend.
-- **Decimals** have at most 38 digits and round half away from zero. ``+ −`` keep the larger scale; ``×``
-  adds the scales, but gives up digits past the sixth when there is no room before the point; ``/`` has the
-  larger scale of the two, at least 6; ``%`` the larger. An integer beside a decimal is a decimal.
-- **Floats** are IEEE doubles; any number beside a float is one, except that an integer is *compared*
-  exactly. NaN equals NaN and is greater than everything else; −0.0 is 0.0, and no result is ever −0.0.
-  Division by zero is NULL here too. ``round`` and casts to text and decimal go by the shortest decimal text
-  that names the double.
-- **Text** compares by code point; ``length`` and ``substr`` count code points from 1; ``substr`` is the
-  standard's and PostgreSQL's (positions before 1 are empty, a negative length is NULL). ``lower`` and
-  ``upper`` are Unicode's full mappings. ``trim`` takes spaces. LIKE is case-sensitive and has an escape
-  character only if ESCAPE names one.
+- **Decimals** have at most 38 digits and round half away from zero. ``+ −`` keep the larger scale; ``×`` adds the
+  scales; ``%`` has the larger; ``/`` has, row by row, the digits that PostgreSQL gives it: at least 16 significant
+  ones. An integer beside a decimal is a decimal. A result that no type of 38 digits holds whatever its operands are
+  is a **numeric**, which has any number of digits: it is compared, computed with and rounded exactly, but an output
+  must cast it to a decimal. So is a column that PostgreSQL declares as bare ``numeric``. NaN has no value in either.
+- The digits with which PostgreSQL writes a number that was chosen among several (CASE, coalesce) or divided depend on
+  where it came from; its cast to text is refused until a cast to a decimal says how many are wanted.
+- **Floats** are IEEE doubles; any number beside a float is one, also where they are compared. NaN equals NaN
+  and is greater than everything else; −0.0 is 0.0, and no result is ever −0.0. Division by zero (but not of NaN),
+  overflow and underflow are NULL here too. ``round`` takes halves to the even neighbour; with places,
+  which PostgreSQL does not offer, it goes by the first 15 digits, half away from zero. ``floor``, ``ceil``, ``trunc``,
+  ``round`` and ``sign`` of an integer are floats, as in PostgreSQL; with places, they are decimals.
+- **Text** compares by code point; ``length``, ``substr`` and all other functions count code points from 1. ``lower``
+  and ``upper`` are Unicode's full mappings. LIKE is case-sensitive; its escape character is a backslash unless
+  ESCAPE names another, or none: ``ESCAPE ''``.
+  ``concat`` writes truth values as ``t`` and ``f``, casts and ``||`` as ``true`` and ``false``.
+- **Moments** are in UTC: ``date_trunc``, ``extract``, ``date_part``, ``to_char`` and casts take a timestamp with time
+  zone as a session of PostgreSQL in UTC does. ``extract`` gives decimals, ``date_part`` floats.
 - **Dates** beside timestamps mean midnight UTC; ``date ± integer`` counts days, ``date − date`` is an
   integer.
 - **Casts**: see ``casts``. An integer of any SQL width is 64 bits wide here.
@@ -125,7 +132,7 @@ class IsNull(Predicate):
 
 @dataclass(frozen=True)
 class Compare(Predicate):
-    """Two sides of one kind (decimals of any scale), or an integer beside a float or a decimal."""
+    """Two sides of one kind (decimals of any scale), or an integer beside a decimal."""
 
     op: CompareOp
     left: Expr
@@ -152,7 +159,7 @@ class InList(Predicate):
 class Like(Predicate):
     value: Expr
     pattern: Expr
-    escape: str | None = None  # one character
+    escape: str | None = "\\"  # one character, or None
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -185,7 +192,7 @@ class Cast(Expr):
 
 @dataclass(frozen=True)
 class Case(Expr):
-    """The first result whose condition is true, else the default; all of one type."""
+    """The first result whose condition is true, else the default; all of one type, or exact numbers of several."""
 
     conditions: tuple[Expr, ...]
     results: tuple[Expr, ...]
@@ -199,7 +206,7 @@ class Case(Expr):
 
 @dataclass(frozen=True)
 class Call(Expr):
-    """A function of ``construct.FUNCTIONS`` or the operator ``||`` or ``negate``."""
+    """A function of ``functions.FUNCTIONS``, the operator ``||`` or ``negate``, or a real ``widened`` to its double."""
 
     function: str
     args: tuple[Expr, ...]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from viewkeeper.algebra.casts import cast
+from viewkeeper.algebra.casts import EXACT, cast, numeric_text
 from viewkeeper.algebra.expressions import (
     And,
     Arithmetic,
@@ -27,6 +26,7 @@ from viewkeeper.algebra.expressions import (
 )
 from viewkeeper.algebra.types import FLOAT, TEXT, TIMESTAMP, Kind, Type, decimal
 
+QUOTE = "'"
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _WORDS = (
     "all and any as asc between by case cast column create cross current_date current_time current_timestamp "
@@ -36,6 +36,8 @@ _WORDS = (
     "timestamp to true union unique update using values view when where window with"
 )
 _RESERVED = frozenset(_WORDS.split())
+
+_MOST_DIGITS = 1_000
 
 Name = Callable[[ColumnRef], str]
 
@@ -62,10 +64,15 @@ def type_name(of: Type) -> str:
 
 
 def literal_decimal(digits: str) -> tuple[Decimal, Type]:
-    """What digits with a point mean in SQL: a decimal with exactly these digits."""
-    whole, _, fraction = digits.partition(".")
-    precision = max(len(whole.lstrip("0")) + len(fraction), 1)
-    return Decimal(digits), decimal(precision, len(fraction))
+    """What digits with a point or an exponent mean in SQL: a decimal with exactly these digits."""
+    mantissa, _, exponent = digits.lower().partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    shift = int(exponent or 0)
+    scale = max(len(fraction) - shift, 0)
+    precision = max(len((whole + fraction).lstrip("0")) + max(shift - len(fraction), 0), scale, 1)
+    if precision > _MOST_DIGITS:
+        return Decimal(0), decimal(precision, scale)
+    return Decimal(digits).quantize(Decimal(1).scaleb(-scale), context=EXACT), decimal(precision, scale)
 
 
 def _literal(value: Any, of: Type) -> str:
@@ -75,10 +82,11 @@ def _literal(value: Any, of: Type) -> str:
         case Kind.INTEGER:
             return str(value)
         case Kind.FLOAT:
-            text = repr(value)
-            return text if "e" in text else f"{text}e0" if math.isfinite(value) else _cast_text(value, of)
+            return _cast_text(value, of)
         case Kind.DECIMAL:
             return _decimal(value, of)
+        case Kind.NUMERIC:
+            return f"CAST('{numeric_text(value)}' AS NUMERIC)"
         case Kind.BOOLEAN:
             return "TRUE" if value else "FALSE"
         case Kind.DATE:
@@ -106,6 +114,11 @@ def _decimal(value: Decimal, of: Type) -> str:
     return f"CAST({text} AS {type_name(of)})"
 
 
+def _cast_word(expr: Cast) -> str:
+    read = expr.arg.type == TEXT and expr.type.kind in (Kind.DATE, Kind.TIMESTAMP)
+    return "TRY_CAST" if read else "CAST"
+
+
 def _case(expr: Case, parts: list[str]) -> str:
     count = len(expr.conditions)
     branches = zip(parts[:count], parts[count:-1], strict=True)
@@ -117,11 +130,15 @@ def _call(expr: Call, parts: list[str]) -> str:
         return f"({parts[0]} || {parts[1]})"
     if expr.function == "negate":
         return f"(-{parts[0]})"
+    if expr.function == "extract":
+        return f"EXTRACT({parts[0].strip(QUOTE).upper()} FROM {parts[1]})"
+    if expr.function == "widened":
+        return f"CAST({parts[0]} AS {type_name(expr.type)})"
     return f"{expr.function.upper()}({', '.join(parts)})"
 
 
 def _like(expr: Like, parts: list[str]) -> str:
-    escape = f" ESCAPE {_quoted(expr.escape)}" if expr.escape is not None else ""
+    escape = f" ESCAPE {_quoted(expr.escape or '')}" if expr.escape != "\\" else ""
     return f"({parts[0]} LIKE {parts[1]}{escape})"
 
 
@@ -134,7 +151,7 @@ _RENDER: dict[type[Expr], Callable[[Any, list[str]], str]] = {
     InList: lambda expr, parts: f"({parts[0]} IN ({', '.join(parts[1:])}))",
     Like: _like,
     Arithmetic: lambda expr, parts: f"({parts[0]} {expr.op} {parts[1]})",
-    Cast: lambda expr, parts: f"CAST({parts[0]} AS {type_name(expr.type)})",
+    Cast: lambda expr, parts: f"{_cast_word(expr)}({parts[0]} AS {type_name(expr.type)})",
     Case: _case,
     Call: _call,
 }

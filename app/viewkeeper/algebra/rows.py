@@ -13,7 +13,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from viewkeeper.algebra.casts import EXACT, cast, fit, floating, integer, shortest
+from viewkeeper.algebra import number_functions, text_functions, time_functions
+from viewkeeper.algebra.casts import ANY_DIGITS, EXACT, cast, fit, floating, integer, widened
 from viewkeeper.algebra.expressions import (
     And,
     Arithmetic,
@@ -36,11 +37,17 @@ from viewkeeper.algebra.types import Kind, Type
 def evaluate_row(expr: Expr, column: Callable[[int, str], Any]) -> Any:
     """The value of ``expr`` on one row, where ``column(occurrence, name)`` gives the row's values."""
     if isinstance(expr, ColumnRef):
-        value = column(expr.occurrence, expr.column)
-        return floating(value) if isinstance(value, float) else value
+        return read(column(expr.occurrence, expr.column), expr.type)
     if isinstance(expr, Literal):
         return expr.value
     return apply(expr, [evaluate_row(child, column) for child in expr.children])
+
+
+def read(value: Any, of: Type) -> Any:
+    """A column's value as an operand: never −0.0, and a numeric, which is carried as a text, as a number."""
+    if of.kind is Kind.NUMERIC and value is not None:
+        return Decimal(value)
+    return floating(value) if isinstance(value, float) else value
 
 
 def apply(expr: Expr, values: Sequence[Any]) -> Any:
@@ -95,30 +102,40 @@ def _like(expr: Like, values: Sequence[str | None]) -> bool | None:
     value, pattern = values
     if value is None or pattern is None:
         return None
-    regex = like_regex(pattern, expr.escape)
-    return bool(regex.match(value)) if regex else None
+    regex, ends = like_regex(pattern, expr.escape)
+    matches = bool(regex.match(value))
+    return matches if ends else None if matches else False
 
 
 @lru_cache(maxsize=4096)
-def like_regex(pattern: str, escape: str | None) -> re.Pattern[str] | None:
-    """The regular expression of a LIKE pattern; None if the pattern ends inside an escape."""
+def like_regex(pattern: str, escape: str | None) -> tuple[re.Pattern[str], bool]:
+    """The regular expression of a LIKE pattern, and whether the pattern ends well, that is outside an escape.
+
+    One that does not is an error in PostgreSQL, but only for texts that it is followed to its end for: those of which
+    the rest of the pattern matches a beginning.
+    """
     parts: list[str] = []
     characters = iter(pattern)
     for character in characters:
         if character == escape:
             escaped = next(characters, None)
             if escaped is None:
-                return None
+                return re.compile("".join(parts) + ".", re.DOTALL), False
             parts.append(re.escape(escaped))
         else:
             parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
-    return re.compile("".join(parts) + r"\Z", re.DOTALL)
+    return re.compile("".join(parts) + r"\Z", re.DOTALL), True
 
 
 def _case(expr: Case, values: Sequence[Any]) -> Any:
     count = len(expr.conditions)
     chosen = (values[count + i] for i in range(count) if values[i] is True)
-    return next(chosen, values[-1])
+    return _converted(expr, next(chosen, values[-1]))
+
+
+def _converted(expr: Expr, chosen: Any) -> Any:
+    """What was chosen among exact numbers of several types, as one of the type for all."""
+    return fit(Decimal(chosen), expr.type) if expr.type.loose and chosen is not None else chosen
 
 
 def _arithmetic(expr: Arithmetic, values: Sequence[Any]) -> Any:
@@ -131,7 +148,9 @@ def _arithmetic(expr: Arithmetic, values: Sequence[Any]) -> Any:
         return _integer_arithmetic(expr.op, left, right)
     if expr.type.kind is Kind.FLOAT:
         return _float_arithmetic(expr.op, left, right)
-    return _decimal_arithmetic(expr.op, Decimal(left), Decimal(right), expr.type)
+    if expr.type.kind is Kind.NUMERIC and expr.op != "/":
+        return _numeric_arithmetic(expr.op, Decimal(left), Decimal(right))
+    return _decimal_arithmetic(expr, Decimal(left), Decimal(right))
 
 
 def _date_arithmetic(op: str, left: Any, right: Any) -> date | int | None:
@@ -166,25 +185,38 @@ def _truncated(left: int, right: int) -> int:
 
 
 def _float_arithmetic(op: str, left: float, right: float) -> float | None:
+    """None where PostgreSQL reports an overflow or underflow: a result too large, or too small and not zero."""
     if op in "/%" and right == 0:
-        return None
+        return left if math.isnan(left) else None
     match op:
         case "+":
-            return floating(left + right)
+            found = left + right
         case "-":
-            return floating(left - right)
+            found = left - right
         case "*":
-            return floating(left * right)
+            found = left * right
         case "/":
-            return floating(left / right)
+            found = left / right
         case _:
             return math.nan if math.isinf(left) or math.isnan(right) else floating(math.fmod(left, right))
+    vanished = op in "*/" and found == 0 and left != 0 and right != 0
+    beyond = (vanished or math.isinf(found)) and math.isfinite(left) and math.isfinite(right)
+    return None if beyond else floating(found)
 
 
-def _decimal_arithmetic(op: str, left: Decimal, right: Decimal, target: Type) -> Decimal | None:
-    if op in "/%" and right == 0:
+def _numeric_arithmetic(op: str, left: Decimal, right: Decimal) -> Decimal | None:
+    """Exact, however many digits that takes."""
+    if op == "%" and right == 0:
         return None
-    match op:
+    exactly = {"+": ANY_DIGITS.add, "-": ANY_DIGITS.subtract, "*": ANY_DIGITS.multiply, "%": ANY_DIGITS.remainder}
+    return exactly[op](left, right)
+
+
+def _decimal_arithmetic(expr: Arithmetic, left: Decimal, right: Decimal) -> Decimal | None:
+    target = expr.type
+    if expr.op in "/%" and right == 0:
+        return None
+    match expr.op:
         case "+":
             return fit(EXACT.add(left, right), target)
         case "-":
@@ -192,24 +224,16 @@ def _decimal_arithmetic(op: str, left: Decimal, right: Decimal, target: Type) ->
         case "*":
             return fit(EXACT.multiply(left, right), target)
         case "/":
-            return fit(_quotient(left, right, target.scale), target)
+            scale = number_functions.quotient_scale(left, right, max(expr.left.type.scale, expr.right.type.scale))
+            return number_functions.decimal_of(number_functions.quotient(left, right, scale), target)
         case _:
             return fit(EXACT.remainder(left, right), target)
 
 
-def _quotient(left: Decimal, right: Decimal, scale: int) -> Decimal:
-    """left / right rounded once, half away from zero, to ``scale`` digits behind the point."""
-    over, under = EXACT.divide(left, Decimal(1).scaleb(-scale)), right
-    (n1, d1), (n2, d2) = over.as_integer_ratio(), under.as_integer_ratio()
-    numerator, denominator = abs(n1 * d2), abs(d1 * n2)
-    rounded = (2 * numerator + denominator) // (2 * denominator)
-    return Decimal(-rounded if (left < 0) != (right < 0) else rounded).scaleb(-scale, context=EXACT)
-
-
 def _call(expr: Call, values: Sequence[Any]) -> Any:
     if expr.function in _LENIENT:
-        return _LENIENT[expr.function](values)
-    return None if None in values else _STRICT[expr.function](expr, *values)
+        return _converted(expr, _LENIENT[expr.function](values))
+    return None if None in values else _strict(expr, values)
 
 
 def _concat(values: Sequence[str | None]) -> str:
@@ -220,46 +244,43 @@ def _coalesce(values: Sequence[Any]) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _negate(expr: Call, value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return fit(-value, expr.type)
-    return floating(-value) if isinstance(value, float) else integer(-value)
+def _extreme(op: str) -> Callable[[Sequence[Any]], Any]:
+    """The greatest or least of the values that are not NULL."""
+
+    def choose(values: Sequence[Any]) -> Any:
+        chosen = None
+        for value in values:
+            if value is not None and (chosen is None or compare(op, value, chosen)):
+                chosen = value
+        return chosen
+
+    return choose
 
 
-def _abs(expr: Call, value: Any) -> Any:
-    return integer(abs(value)) if isinstance(value, int) else abs(value)
-
-
-def _round(expr: Call, value: Any, places: int = 0) -> Any:
-    exact = shortest(value) if isinstance(value, float) else Decimal(value)
-    if exact is None or (expr.type.kind is Kind.FLOAT and -int(exact.as_tuple().exponent) <= places):
-        return value
-    rounded = _quotient(exact, Decimal(1), places)
-    if expr.type.kind is Kind.INTEGER:
-        return integer(int(rounded))
-    return floating(float(rounded)) if expr.type.kind is Kind.FLOAT else fit(rounded, expr.type)
-
-
-def _substr(expr: Call, text: Any, start: int, length: int | None = None) -> Any:
-    if length is None:
-        return text[max(start - 1, 0) :]
-    return text[max(start - 1, 0) : max(start - 1 + length, 0)] if length >= 0 else None
-
-
-_LENIENT: dict[str, Callable[[Sequence[Any]], Any]] = {"concat": _concat, "coalesce": _coalesce}
+_LENIENT: dict[str, Callable[[Sequence[Any]], Any]] = {
+    "concat": _concat,
+    "concat_ws": lambda values: text_functions.concat_ws(*values),
+    "coalesce": _coalesce,
+    "greatest": _extreme(">"),
+    "least": _extreme("<"),
+}
 _STRICT: dict[str, Callable[..., Any]] = {
     "||": lambda expr, left, right: left + right,
-    "negate": _negate,
-    "abs": _abs,
-    "round": _round,
-    "substr": _substr,
-    "lower": lambda expr, text: text.lower(),
-    "upper": lambda expr, text: text.upper(),
-    "length": lambda expr, text: len(text),
-    "trim": lambda expr, text: text.strip(" "),
-    "ltrim": lambda expr, text: text.lstrip(" "),
-    "rtrim": lambda expr, text: text.rstrip(" "),
+    "extract": lambda expr, field, at: time_functions.extracted(field, at, expr.type),
+    "date_part": lambda expr, field, at: time_functions.date_part(field, at),
+    "date_trunc": lambda expr, field, at: time_functions.truncated(field, at),
+    "make_date": lambda expr, *parts: time_functions.make_date(*parts),
+    "to_char": lambda expr, at, form: time_functions.to_char(at, form),
+    **number_functions.STRICT,
+    "widened": lambda expr, value: widened(value),
 }
+
+
+def _strict(expr: Call, values: Sequence[Any]) -> Any:
+    of_text = text_functions.STRICT.get(expr.function)
+    return of_text(*values) if of_text else _STRICT[expr.function](expr, *values)
+
+
 _APPLY: dict[type[Expr], Callable[[Any, Sequence[Any]], Any]] = {
     And: lambda expr, values: _and(values),
     Or: lambda expr, values: _or(values),

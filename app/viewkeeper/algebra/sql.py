@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlglot
-from sqlglot import exp, tokens
+from sqlglot import exp, parser, tokens
 from sqlglot.errors import ParseError, SqlglotError
 
 from viewkeeper.algebra import construct
 from viewkeeper.algebra.expressions import ColumnRef, Compare, Expr, conjunction, conjuncts
 from viewkeeper.algebra.render import identifier, render
 from viewkeeper.algebra.sql_expressions import Translator
+from viewkeeper.algebra.sql_natures import Natures
+from viewkeeper.algebra.sql_precedence import WRITTEN, check_precedence, check_tokens
 from viewkeeper.algebra.sql_problems import SqlProblems, shown
 from viewkeeper.algebra.sql_scope import Named, Scope
 from viewkeeper.algebra.sql_shape import Shape, components, shape
@@ -48,11 +50,27 @@ _CLAUSES = {
 _FORBIDDEN_IN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
 
 
+_OTHER_THERE = ("REAL", "FLOAT4", "BYTEA")
+"""Types that sqlglot takes for others, which have another meaning in PostgreSQL."""
+
+
 class _ViewSql(sqlglot.Dialect):
     """SQL as the standard has it, plus X'…' for binary values."""
 
     class Tokenizer(tokens.Tokenizer):
         HEX_STRINGS = [("x'", "'"), ("X'", "'")]  # noqa: RUF012  (sqlglot's own form)
+        KEYWORDS = {k: v for k, v in tokens.Tokenizer.KEYWORDS.items() if k not in _OTHER_THERE}  # noqa: RUF012
+
+    class Parser(parser.Parser):
+        # sqlglot would take a column for the name of a field, and show another function in messages.
+        FUNCTIONS = {n: f for n, f in parser.Parser.FUNCTIONS.items() if n not in ("DATE_TRUNC", "TO_CHAR")}  # noqa: RUF012
+        IS_PREDICATE_PRECEDENCE = parser.IsPredicatePrecedence.LOW  # p = q IS NULL is (p = q) IS NULL
+
+        def _parse_paren(self) -> exp.Expr | None:
+            found = super()._parse_paren()
+            if isinstance(found, exp.Paren):
+                found.meta[WRITTEN] = True
+            return found
 
 
 def parse_view(name: str, sql: str, catalog: Catalog) -> View:
@@ -76,6 +94,7 @@ def tables_named(sql: str) -> set[tuple[str, str]]:
 def _parsed(name: str, sql: str, catalog: Catalog, problems: SqlProblems) -> View:
     select = _statement(sql, problems)
     _refuse_clauses(select, problems)
+    check_precedence(select, problems)
     scope = Scope(problems)
     translator = Translator(scope, problems)
     conditions = _from(select, catalog, translator)
@@ -93,12 +112,14 @@ def _statement(sql: str, problems: SqlProblems) -> exp.Select:
     """The one SELECT in the text."""
     statements: list[Any] = []
     try:
+        check_tokens(_ViewSql().tokenize(sql), sql, problems)
         statements = [s for s in sqlglot.parse(sql, dialect=_ViewSql) if s is not None]
     except ParseError as error:
         first: dict[str, Any] = error.errors[0] if error.errors else {}
         near = str(first.get("highlight") or "")
         column = max(first.get("col", 1) - len(near) + 1, 1)
-        problems.add_at(first.get("line", 1), column, f"syntax error near '{near}'" if near else "syntax error")
+        if not problems.found:
+            problems.add_at(first.get("line", 1), column, f"syntax error near '{near}'" if near else "syntax error")
     except SqlglotError:
         problems.add(None, "syntax error", "look for a quote or a comment that is not closed")
     problems.check()
@@ -176,7 +197,7 @@ def _using(column: exp.Identifier, right: Named, scope: Scope) -> Expr | None:
         return None
     scope.merged[right_ref] = left_ref
     try:
-        return construct.compare("=", left_ref, right_ref)
+        return Natures(scope).compare("=", (named, left_ref), (named, right_ref))
     except construct.TypeMismatchError as mismatch:
         scope.problems.add(column, f"{mismatch.what} (USING {column.name})", mismatch.remedy)
         return None
@@ -195,12 +216,14 @@ def _outputs(select: exp.Select, translator: Translator) -> list[Output]:
 def _named(node: exp.Expression, translator: Translator) -> list[tuple[str, Expr]]:
     """The outputs that one item of the SELECT list stands for."""
     if node.is_star:
-        return [(ref.column, ref) for ref in _star(node, translator)]
+        return [(ref.column, ref) for ref in _star(node, translator) if _holdable(node, ref, translator.problems)]
     expr = translator.translate(node.this if isinstance(node, exp.Alias) else node)
     if expr is None:
         return []
     if expr.type.kind is Kind.UNKNOWN:
         translator.problems.add(node, f"NULL has no type here ({shown(node)})", "cast it: CAST(NULL AS TEXT)")
+        return []
+    if not _holdable(node, expr, translator.problems):
         return []
     if isinstance(node, exp.Alias):
         return [(node.alias, expr)]
@@ -208,6 +231,16 @@ def _named(node: exp.Expression, translator: Translator) -> list[tuple[str, Expr
         return [(expr.column, expr)]
     translator.problems.add(node, f"'{shown(node)}' has no name", "give it a name with AS")
     return []
+
+
+def _holdable(node: exp.Expression, expr: Expr, problems: SqlProblems) -> bool:
+    """Whether a table can have a column of the expression's type."""
+    if expr.type.kind is not Kind.NUMERIC:
+        return True
+    name = expr.column if isinstance(expr, ColumnRef) else shown(node)
+    what = f"{name} may have any number of digits, which no table can hold"
+    problems.add(node, what, "say how many to keep: CAST(… AS DECIMAL(p, s))")
+    return False
 
 
 def _star(node: exp.Expression, translator: Translator) -> list[ColumnRef]:
@@ -293,10 +326,9 @@ def _canonical(scope: Scope, found: Shape, outputs: Sequence[Output]) -> str:
         f"{identifier(o.relation.source)}.{identifier(o.relation.name)} AS {identifier(o.alias)}"
         for o in scope.occurrences
     ]
+    plainly = Natures(scope).plainly
     equalities = [
-        f"({identifier(scope.occurrences[e.left].alias)}.{identifier(e.left_column)} = "
-        f"{identifier(scope.occurrences[e.right].alias)}.{identifier(e.right_column)})"
-        for e in found.edges
+        f"({plainly(called, e.left, e.left_column)} = {plainly(called, e.right, e.right_column)})" for e in found.edges
     ]
     selections = [render(s, called) for i in sorted(found.selections) for s in dict.fromkeys(found.selections[i])]
     conditions = [*equalities, *selections, *(render(r, called) for r in found.residuals)]

@@ -5,30 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from sqlglot import exp
 
-from viewkeeper.algebra import construct
+from viewkeeper.algebra import construct, functions
 from viewkeeper.algebra.construct import TypeMismatchError
+from viewkeeper.algebra.decimal_types import DIGITS
 from viewkeeper.algebra.expressions import Expr, Literal
 from viewkeeper.algebra.render import literal_decimal
+from viewkeeper.algebra.sql_functions import CALLS, OTHER_NAMES, Written
+from viewkeeper.algebra.sql_natures import Natures, Operand
 from viewkeeper.algebra.sql_problems import SqlProblems, nearest, shown
 from viewkeeper.algebra.sql_scope import Scope
-from viewkeeper.algebra.types import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    FLOAT,
-    INTEGER,
-    TEXT,
-    TIMESTAMP,
-    Type,
-    decimal,
-)
+from viewkeeper.algebra.sql_types import sql_type
+from viewkeeper.algebra.types import BINARY, BOOLEAN, INTEGER, TEXT, decimal
 
 _NUMBER = re.compile(r"([0-9]+)(\.[0-9]*)?([eE][+-]?[0-9]+)?\Z")
-_FUNCTIONS = ", ".join(sorted(construct.FUNCTIONS))
+_MOST_DIGITS = 19  # of an integer
+_FUNCTIONS = ", ".join(sorted(functions.FUNCTIONS))
 _CHANGING = frozenset(
     {
         "now",
@@ -50,17 +46,6 @@ _UNDERSTOOD = frozenset(
 )
 """The parts of sqlglot's nodes that are read below; a node with any other part is refused, never half understood."""
 
-_TYPES: dict[exp.DataType.Type, Type] = {
-    **dict.fromkeys((exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.MEDIUMINT), INTEGER),
-    **dict.fromkeys((exp.DType.INT, exp.DType.BIGINT), INTEGER),
-    **dict.fromkeys((exp.DType.FLOAT, exp.DType.DOUBLE), FLOAT),
-    **dict.fromkeys((exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.CHAR, exp.DType.NVARCHAR), TEXT),
-    exp.DType.BOOLEAN: BOOLEAN,
-    exp.DType.DATE: DATE,
-    **dict.fromkeys((exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.DATETIME), TIMESTAMP),
-    **dict.fromkeys((exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB), BINARY),
-}
-
 
 @dataclass(frozen=True)
 class Translator:
@@ -75,7 +60,8 @@ class Translator:
         if translator is None:
             self.problems.add(node, *_refusal(node))
             return None
-        if any(given for arg, given in node.args.items() if arg not in _UNDERSTOOD):
+        understood = CALLS[type(node)].parts if type(node) in CALLS else _UNDERSTOOD
+        if any(given for arg, given in node.args.items() if arg not in understood):
             self.problems.add(node, f"'{shown(node)}' is not supported in this form")
             return None
         try:
@@ -92,6 +78,15 @@ class Translator:
         except TypeMismatchError as mismatch:
             self.problems.add(node, f"{mismatch.what} ({shown(node)})", mismatch.remedy)
             return None
+
+    @property
+    def natures(self) -> Natures:
+        return Natures(self.scope)
+
+    def operands(self, nodes: Sequence[exp.Expression]) -> list[Operand] | None:
+        """Every expression beside its node, or None if one was refused."""
+        exprs = self.all(nodes)
+        return list(zip(nodes, exprs, strict=True)) if exprs is not None else None
 
     def all(self, nodes: Sequence[exp.Expression]) -> list[Expr] | None:
         """Every expression, or None if one was refused; all of them are looked at."""
@@ -114,7 +109,7 @@ def _refusal(node: exp.Expression) -> tuple[str, str]:
     if name in _CHANGING:
         return f"{name} is not deterministic: a view may depend on rows only ({shown(node)})", ""
     if name:
-        close = nearest(name, construct.FUNCTIONS)
+        close = nearest(name, functions.FUNCTIONS)
         known = close if close.startswith("did") else f"there is {_FUNCTIONS}"
         return f"unknown function {name} ({shown(node)})", known
     return f"'{shown(node)}' is not supported", ""
@@ -143,22 +138,43 @@ def _built(build: Callable[..., Expr], *operands: str) -> Translate:
 
 
 def _compared(op: Any) -> Translate:
-    return _built(lambda left, right: construct.compare(op, left, right), "this", "expression")
+    def translate(to: Translator, node: exp.Expression) -> Expr | None:
+        sides = to.operands([node.args["this"], node.args["expression"]])
+        return to.natures.compare(op, *sides) if sides is not None else None
+
+    return translate
 
 
 def _calculated(op: Any) -> Translate:
-    return _built(lambda left, right: construct.arithmetic(op, left, right), "this", "expression")
-
-
-def _called(function: str, *operands: str, many: str = "") -> Translate:
-    """Translates a call whose arguments sqlglot keeps under these names (and in the list ``many``)."""
-
     def translate(to: Translator, node: exp.Expression) -> Expr | None:
-        nodes = [node.args[operand] for operand in operands if node.args.get(operand) is not None]
-        exprs = to.all([*nodes, *(node.args.get(many) or [])])
-        return construct.call(function, exprs) if exprs is not None else None
+        exprs = to.all([node.args["this"], node.args["expression"]])
+        return to.natures.calculated(op, *exprs) if exprs is not None else None
 
     return translate
+
+
+def _concatenated(to: Translator, node: exp.DPipe) -> Expr | None:
+    exprs = to.all([node.this, node.expression])
+    return to.natures.concatenation(*exprs) if exprs is not None else None
+
+
+def _called(written: Written) -> Translate:
+    """Translates a call by what sqlglot makes of it."""
+
+    def translate(to: Translator, node: exp.Expression) -> Expr | None:
+        operands = to.operands(written.operands(node))
+        return to.natures.call(written.function(node), operands) if operands is not None else None
+
+    return translate
+
+
+def _anonymous(to: Translator, node: exp.Anonymous) -> Expr | None:
+    name = OTHER_NAMES.get(function_name(node), function_name(node))
+    if name not in functions.FUNCTIONS:
+        to.problems.add(node, *_refusal(node))
+        return None
+    operands = to.operands(node.expressions)
+    return to.natures.call(name, operands) if operands is not None else None
 
 
 def _literal(to: Translator, node: exp.Literal) -> Expr | None:
@@ -169,21 +185,22 @@ def _literal(to: Translator, node: exp.Literal) -> Expr | None:
         to.problems.add(node, f"'{node.this}' is no number")
         return None
     whole, fraction, exponent = match.groups()
-    if exponent:
-        return Literal(float(node.this), FLOAT)
-    if fraction is None and int(whole) < 2**63:
+    if fraction is None and exponent is None and int(whole) < 2**63:
         return Literal(int(whole), INTEGER)
     value, of = literal_decimal(node.this)
-    if of.precision > construct.DIGITS:
-        to.problems.add(node, f"{node.this} has more than {construct.DIGITS} digits")
+    if of.precision > DIGITS:
+        to.problems.add(node, f"{node.this} has more than {DIGITS} digits")
         return None
     return Literal(value, of)
 
 
 def _negative(to: Translator, node: exp.Neg) -> Expr | None:
-    if isinstance(node.this, exp.Literal) and node.this.this == str(2**63):
-        return Literal(-(2**63), INTEGER)
+    """The least integer is an integer, though its digits alone are too many."""
     arg = to.translate(node.this)
+    if arg == Literal(Decimal(2**63), decimal(_MOST_DIGITS, 0)):
+        return Literal(-(2**63), INTEGER)
+    if arg == Literal(-(2**63), INTEGER):
+        return Literal(Decimal(2**63), decimal(_MOST_DIGITS, 0))
     return construct.negative(arg) if arg is not None else None
 
 
@@ -212,23 +229,21 @@ def _in(to: Translator, node: exp.In) -> Expr | None:
     if not items:
         to.problems.add(node, f"IN wants a list of values ({shown(node)})", "write a join instead of a subquery")
         return None
-    exprs = to.all([node.this, *items])
-    return construct.in_list(exprs[0], exprs[1:]) if exprs is not None else None
+    operands = to.operands([node.this, *items])
+    return to.natures.in_list(operands[0], operands[1:]) if operands is not None else None
 
 
 def _between(to: Translator, node: exp.Between) -> Expr | None:
-    if node.args.get("symmetric"):
-        to.problems.add(node, "BETWEEN SYMMETRIC is not supported")
-        return None
-    exprs = to.all([node.this, node.args["low"], node.args["high"]])
-    return construct.between(*exprs) if exprs is not None else None
+    build = to.natures.between_symmetric if node.args.get("symmetric") else to.natures.between
+    operands = to.operands([node.this, node.args["low"], node.args["high"]])
+    return build(*operands) if operands is not None else None
 
 
-def _like(to: Translator, node: exp.Like, escape: str | None = None) -> Expr | None:
+def _like(to: Translator, node: exp.Like, escape: str = "\\") -> Expr | None:
     exprs = to.all([node.this, node.expression])
     if exprs is None:
         return None
-    like = construct.like(exprs[0], exprs[1], escape)
+    like = to.natures.like(exprs, escape)
     return construct.negation(like) if node.args.get("negate") else like
 
 
@@ -242,61 +257,25 @@ def _escaped_like(to: Translator, node: exp.Escape) -> Expr | None:
 
 def _case(to: Translator, node: exp.Case) -> Expr | None:
     ifs = node.args["ifs"]
-    subject = to.all([node.this]) if node.this else []
-    tests = to.all([branch.this for branch in ifs])
-    results = to.all([branch.args["true"] for branch in ifs])
-    default = to.all([node.args["default"]]) if node.args.get("default") else [construct.NULL]
-    if subject is None or tests is None or results is None or default is None:
+    subject = to.operands([node.this]) if node.this else []
+    tests = to.operands([branch.this for branch in ifs])
+    results = to.operands([*(branch.args["true"] for branch in ifs), node.args.get("default") or exp.Null()])
+    if subject is None or tests is None or results is None:
         return None
-    conditions = [construct.compare("=", subject[0], test) for test in tests] if subject else tests
-    return construct.case(list(zip(conditions, results, strict=True)), default[0])
+    conditions = [to.natures.compare("=", subject[0], test) if subject else test[1] for test in tests]
+    *chosen, default = to.natures.chosen(results)
+    return construct.case(list(zip(conditions, chosen, strict=True)), default)
 
 
 def _cast(to: Translator, node: exp.Cast) -> Expr | None:
-    arg, target = to.translate(node.this), _type(to, node.args["to"])
+    arg, target = to.translate(node.this), sql_type(to.problems, node)
     if arg is None or target is None:
         return None
-    value = construct.cast(arg, target)
+    value = to.natures.cast(arg, target, tried=isinstance(node, exp.TryCast))
     if isinstance(value, Literal) and value.value is None and isinstance(arg, Literal) and arg.value is not None:
-        to.problems.add(node, f"{shown(node.this)} is no {target}")
+        to.problems.add(node, f"{shown(node.this)} is no {target.type}")
         return None
     return value
-
-
-def _type(to: Translator, node: exp.DataType) -> Type | None:
-    parameters = [str(p.this) for p in node.expressions]
-    if node.this == exp.DType.DECIMAL:
-        return _decimal_type(to, node, parameters)
-    known = _TYPES.get(node.this)
-    if known is None:
-        names = "INTEGER, FLOAT, DECIMAL(p, s), TEXT, BOOLEAN, DATE, TIMESTAMP, BINARY"
-        to.problems.add(node, f"unknown type {node.sql()}", f"there is {names}")
-    elif parameters and known == TEXT:
-        to.problems.add(node, f"{node.sql()}: a text has no length limit here", "write TEXT, and substr to cut it")
-    else:
-        return known
-    return None
-
-
-def _decimal_type(to: Translator, node: exp.DataType, parameters: list[str]) -> Type | None:
-    if not parameters or not all(p.isdigit() for p in parameters):
-        to.problems.add(node, "DECIMAL needs its digits", "write DECIMAL(precision, scale)")
-        return None
-    precision, scale = int(parameters[0]), int(parameters[1]) if len(parameters) > 1 else 0
-    if not (1 <= precision <= construct.DIGITS and scale <= precision):
-        to.problems.add(node, f"{node.sql()} has no room", f"at most {construct.DIGITS} digits, scale within them")
-        return None
-    return decimal(precision, scale)
-
-
-def _trim(to: Translator, node: exp.Trim) -> Expr | None:
-    characters = node.expression
-    if characters is not None and not (isinstance(characters, exp.Literal) and characters.this == " "):
-        to.problems.add(node, f"trim takes spaces only ({shown(node)})")
-        return None
-    function = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(node.args.get("position") or "", "trim")
-    arg = to.translate(node.this)
-    return construct.call(function, [arg]) if arg is not None else None
 
 
 def _connected(build: Callable[[list[Expr]], Expr]) -> Translate:
@@ -331,7 +310,7 @@ _TRANSLATE: dict[type[exp.Expression], Translate] = {
     exp.Mul: _calculated("*"),
     exp.Div: _calculated("/"),
     exp.Mod: _calculated("%"),
-    exp.DPipe: _built(construct.concatenation, "this", "expression"),
+    exp.DPipe: _concatenated,
     exp.Is: _is,
     exp.In: _in,
     exp.Between: _between,
@@ -340,14 +319,6 @@ _TRANSLATE: dict[type[exp.Expression], Translate] = {
     exp.Case: _case,
     exp.Cast: _cast,
     exp.TryCast: _cast,
-    exp.Abs: _called("abs", "this"),
-    exp.Coalesce: _called("coalesce", "this", many="expressions"),
-    exp.Concat: _called("concat", many="expressions"),
-    exp.Length: _called("length", "this"),
-    exp.Lower: _called("lower", "this"),
-    exp.Upper: _called("upper", "this"),
-    exp.Nullif: _called("nullif", "this", "expression"),
-    exp.Round: _called("round", "this", "decimals"),
-    exp.Substring: _called("substr", "this", "start", "length"),
-    exp.Trim: _trim,
+    exp.Anonymous: _anonymous,
+    **{node: _called(written) for node, written in CALLS.items()},
 }

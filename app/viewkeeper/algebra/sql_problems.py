@@ -13,6 +13,8 @@ from viewkeeper.errors import Problem, ViewError
 
 NEWLINE = "\n"
 _SHOWN = 60
+_EXCERPT = 30
+_LONG_LINE = 100
 _FIRST_WORD = re.compile(r"\w+")
 
 
@@ -30,7 +32,7 @@ class SqlProblems:
         self.found.append(Problem(self.place, f"{where}: {what}" if where else what, remedy))
 
     def add_at(self, line: int, column: int, what: str, remedy: str = "") -> None:
-        self.found.append(Problem(self.place, f"line {line}, column {column}: {what}", remedy))
+        self.found.append(Problem(self.place, f"{self._named(line, column)}: {what}", remedy))
 
     def check(self) -> None:
         """Raises all problems together, each once, if there are any."""
@@ -42,16 +44,30 @@ class SqlProblems:
         if start is None:
             return ""
         before = self.text[:start]
-        return f"line {before.count(NEWLINE) + 1}, column {len(before) - before.rfind(NEWLINE)}"
+        return self._named(before.count(NEWLINE) + 1, len(before) - before.rfind(NEWLINE))
+
+    def _named(self, line: int, column: int) -> str:
+        """A place in the text; in a long line, such as YAML makes of ``sql: >``, with the words that stand there."""
+        lines = self.text.split(NEWLINE)
+        written = lines[line - 1] if line <= len(lines) else ""
+        words = " ".join(written[column - 1 : column - 1 + _EXCERPT].split())
+        near = f" (at '{words}')" if len(written) > _LONG_LINE and words else ""
+        return f"line {line}, column {column}{near}"
 
     def _start(self, node: exp.Expression) -> int | None:
-        """Where the node begins in the text, as far as sqlglot tells; else where its first word stands alone."""
+        """Where the node begins in the text, as far as sqlglot tells; else where its first word stands alone.
+
+        Of an expression, else what is around it: a place nearby.
+        """
         starts = [n.meta["start"] for n in node.walk() if "start" in n.meta]
         if starts:
             return int(min(starts))
         word = _FIRST_WORD.match(node.sql(comments=False))
         found = list(re.finditer(rf"\b{re.escape(word[0])}\b", self.text, re.IGNORECASE)) if word else []
-        return found[0].start() if len(found) == 1 else None
+        if len(found) == 1:
+            return found[0].start()
+        around = node.parent
+        return self._start(around) if isinstance(node, exp.Condition) and isinstance(around, exp.Expression) else None
 
 
 def shown(node: exp.Expression) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from viewkeeper.algebra.expressions import ColumnRef, Compare, Expr, Literal, conjuncts
+from viewkeeper.algebra.expressions import Cast, ColumnRef, Compare, Expr, Literal, conjuncts
 from viewkeeper.algebra.view import Edge
 
 
@@ -39,11 +39,18 @@ def shape(conditions: Iterable[Expr], occurrences: int) -> Shape:
 
 def joined(condition: Expr) -> tuple[ColumnRef, ColumnRef] | None:
     """The two columns that the condition joins: of one type, in different occurrences."""
-    match condition:
-        case Compare("=", ColumnRef() as left, ColumnRef() as right):
+    if not (isinstance(condition, Compare) and condition.op == "="):
+        return None
+    match _plain(condition.left), _plain(condition.right):
+        case ColumnRef() as left, ColumnRef() as right:
             if left.occurrence != right.occurrence and left.type == right.type:
                 return left, right
     return None
+
+
+def _plain(side: Expr) -> Expr:
+    """The side without a cast that changes nothing (see ``sql_natures``)."""
+    return side.arg if isinstance(side, Cast) and side.arg.type == side.type else side
 
 
 def _closed(equalities: Sequence[tuple[ColumnRef, ColumnRef]], selections: dict[int, list[Expr]]) -> tuple[Edge, ...]:

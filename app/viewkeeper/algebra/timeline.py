@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from viewkeeper.algebra.bag import COUNT, UPDATE, row_codes
+from viewkeeper.algebra.hashing import row_hashes
+from viewkeeper.algebra.sizes import rows_at, without_text
 
 POSITION = "_position"
 """Column of a queue's changes: the position of the update they belong to, as its source counts."""
@@ -44,9 +46,13 @@ class Window:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Rows with the asked key each belongs to, and the interval of states [since, until) in which it holds."""
+    """Intervals of states [since, until) in which a row holds, so often; ``key`` is the asked key it belongs to.
+
+    ``place`` says which of ``rows`` it is: answer and changes are large, and stay where they are.
+    """
 
     rows: pa.Table
+    place: np.ndarray
     key: np.ndarray
     since: np.ndarray
     until: np.ndarray
@@ -94,6 +100,26 @@ def key_codes(keys: pa.Table, rows: pa.Table, names: Sequence[str]) -> np.ndarra
     return np.where(known[order][at] == mine, order[at], -1)
 
 
+def groups_of_rows(answer: pa.Table, changes: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Keys for an answer to a question without any: a change and the rows that it may change have the same one.
+
+    So what no change touches can stay as it was answered.
+    """
+    names = [name for name in answer.column_names if name != COUNT]
+    if len(changes) == 0:
+        return np.zeros(len(answer), np.int64), np.zeros(0, np.int64)
+    known, change_key = np.unique(_quick_hashes(changes, names), return_inverse=True)
+    hashes = _quick_hashes(answer, names)
+    near = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+    return np.where(known[near] == hashes, near, len(known)), change_key
+
+
+def _quick_hashes(table: pa.Table, names: Sequence[str]) -> np.ndarray:
+    """A hash per row that does not look into texts, of which it takes the lengths alone."""
+    columns = {name: without_text(table[name]) for name in names}
+    return row_hashes(pa.table(columns), names) if columns else np.zeros(len(table), np.uint64)
+
+
 def build(
     answer: pa.Table, answer_key: np.ndarray, changes: pa.Table, change_key: np.ndarray,
     included: np.ndarray, window: Window,
@@ -104,13 +130,15 @@ def build(
     ``_count``, ``_update``), ``included`` tells which of them the answer contains. Keys of −1 were not asked.
     """
     names = [name for name in answer.column_names if name != COUNT]
+    kept = names or [COUNT]  # without any column, tables forget how many rows they have
     number = changes[UPDATE].to_numpy()
     # An update that is both included and older than the window holds in every state: it changes nothing here.
     relevant = np.flatnonzero((change_key >= 0) & ~(included & (number <= window.base)))
     asked = np.flatnonzero(answer_key >= 0)
     if len(relevant) == 0:
         return Timeline(
-            answer.select(names) if len(asked) == len(answer) else answer.select(names).take(pa.array(asked)),
+            answer.select(kept),
+            asked,
             answer_key[asked],
             np.zeros(len(asked), np.int64),
             np.full(len(asked), window.width, np.int64),
@@ -126,22 +154,18 @@ def build(
     # Events of the touched keys: (row, state from which it counts, signed count).
     late = relevant[included[relevant]]
     lasting = relevant[number[relevant] - window.base < window.width]
-    rows = pa.concat_tables(
-        [
-            answer.select(names).take(pa.array(moving)),
-            changes.select(names).take(pa.array(late)),
-            changes.select(names).take(pa.array(lasting)),
-        ]
-    )
+    place = np.concatenate([moving, len(answer) + late, len(answer) + lasting])
+    rows = pa.concat_tables([answer.select(kept), changes.select(kept)])
     change_count = changes[COUNT].to_numpy()
     state = np.concatenate([np.zeros(len(moving) + len(late), np.int64), np.maximum(number[lasting] - window.base, 0)])
     count = np.concatenate([answer[COUNT].to_numpy()[moving], -change_count[late], change_count[lasting]])
     key = np.concatenate([answer_key[moving], change_key[late], change_key[lasting]])
 
-    row, since, until, total = _intervals(row_codes(rows, names), state, count, window.width)
+    row, since, until, total = _intervals(row_codes(rows_at(rows, place), names), state, count, window.width)
     every = len(steady)
     return Timeline(
-        pa.concat_tables([answer.select(names).take(pa.array(steady)), rows.take(pa.array(row))]),
+        rows,
+        np.concatenate([steady, place[row]]),
         np.concatenate([answer_key[steady], key[row]]),
         np.concatenate([np.zeros(every, np.int64), since]),
         np.concatenate([np.full(every, window.width, np.int64), until]),

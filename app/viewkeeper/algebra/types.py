@@ -17,6 +17,7 @@ class Kind(StrEnum):
     DATE = "date"
     TIMESTAMP = "timestamp"
     BINARY = "binary"
+    NUMERIC = "numeric"  # exact, of any number of digits: a column or a step of a computation, never an output
     UNKNOWN = "unknown"  # a column whose declared type says nothing: no view may use it
 
 
@@ -28,16 +29,22 @@ _ARROW = {
     Kind.DATE: pa.date32(),
     Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
     Kind.BINARY: pa.binary(),
+    Kind.NUMERIC: pa.string(),  # as ``casts.numeric_text`` writes it: equal numbers are equal texts
 }
 
 
 @dataclass(frozen=True)
 class Type:
-    """A column's type; only decimals have precision and scale."""
+    """A column's type; only decimals have precision and scale.
+
+    A ``loose`` decimal comes of numbers of several scales: it tells each number, but not with how many digits behind
+    the point PostgreSQL would write it.
+    """
 
     kind: Kind
     precision: int = 0
     scale: int = 0
+    loose: bool = False
 
     @property
     def arrow(self) -> pa.DataType:
@@ -56,12 +63,13 @@ BOOLEAN = Type(Kind.BOOLEAN)
 DATE = Type(Kind.DATE)
 TIMESTAMP = Type(Kind.TIMESTAMP)
 BINARY = Type(Kind.BINARY)
+NUMERIC = Type(Kind.NUMERIC)
 UNKNOWN = Type(Kind.UNKNOWN)
 
 
-def decimal(precision: int, scale: int) -> Type:
+def decimal(precision: int, scale: int, loose: bool = False) -> Type:
     """The decimal type with that many digits in all, ``scale`` of them behind the point."""
-    return Type(Kind.DECIMAL, precision, scale)
+    return Type(Kind.DECIMAL, precision, scale, loose)
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,7 @@ class Relation:
     blurred: frozenset[str] = frozenset()
     logged: frozenset[str] | None = None
     refused: str = ""
+    required: frozenset[str] = frozenset()  # columns that are known never to be NULL
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)

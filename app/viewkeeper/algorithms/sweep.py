@@ -22,12 +22,26 @@ import pyarrow.compute as pc
 from viewkeeper.algebra.bag import COUNT, UPDATE, consolidate, row_codes
 from viewkeeper.algebra.evaluate import evaluate, holds
 from viewkeeper.algebra.expressions import Expr
-from viewkeeper.algebra.timeline import POSITION, UNNUMBERED, Timeline, Window, build, key_codes, match
+from viewkeeper.algebra.sizes import pieces, row_bytes, spans, taken
+from viewkeeper.algebra.timeline import (
+    POSITION,
+    UNNUMBERED,
+    Matches,
+    Timeline,
+    Window,
+    build,
+    groups_of_rows,
+    key_codes,
+    match,
+)
 from viewkeeper.algebra.view import Hop, Occurrence, View
 from viewkeeper.messages import Answer, Ask, Tables, stacked
 
 POINTS = 200_000
-"""At most this many partial rows are carried at a time, so that memory stays bounded however large a result is."""
+"""At most this many partial rows, and ``sizes.PIECE_BYTES`` of them, are carried at a time, so that memory stays
+bounded however large a result is."""
+
+_TOLD = (COUNT, UPDATE, POSITION)
 
 Steps = Generator[Ask | pa.Table, Answer | None, None]
 """An algorithm: it yields questions and receives answers, and yields pieces of the view's change."""
@@ -44,11 +58,9 @@ class Queue:
 
     def of(self, occurrence: Occurrence) -> pa.Table:
         """The changes that concern an occurrence: its columns, its selection applied."""
-        schema = pa.schema([*occurrence.schema, (COUNT, pa.int64()), (UPDATE, pa.int64()), (POSITION, pa.int64())])
+        schema = pa.schema([*occurrence.schema, *((name, pa.int64()) for name in _TOLD)])
         table = self.changes.get((occurrence.source, occurrence.relation))
-        if table is None:
-            return schema.empty_table()
-        return select(table.select(schema.names), occurrence.selection)
+        return schema.empty_table() if table is None else seen(table, occurrence)
 
     def and_older(self, changes: Tables) -> Queue:
         """With changes of earlier updates, which answers may miss."""
@@ -57,10 +69,11 @@ class Queue:
 
 @dataclass(frozen=True)
 class Part:
-    """Partial rows: per point its update number, signed count, and the row it holds in each visited occurrence."""
+    """Partial rows: per point its update number, signed count, bytes, and the row in each visited occurrence."""
 
     number: np.ndarray
     count: np.ndarray
+    size: np.ndarray
     tables: Mapping[int, pa.Table]
     rows: Mapping[int, np.ndarray]
 
@@ -68,11 +81,11 @@ class Part:
         return len(self.number)
 
     def column(self, occurrence: int, name: str) -> pa.ChunkedArray:
-        return self.tables[occurrence][name].take(pa.array(self.rows[occurrence]))
+        return taken(self.tables[occurrence][name], self.rows[occurrence])
 
     def take(self, points: np.ndarray) -> Part:
         rows = {occurrence: row[points] for occurrence, row in self.rows.items()}
-        return Part(self.number[points], self.count[points], self.tables, rows)
+        return Part(self.number[points], self.count[points], self.size[points], self.tables, rows)
 
     def where(self, conditions: tuple[Expr, ...]) -> Part:
         part = self
@@ -81,14 +94,21 @@ class Part:
             part = part if kept.all() else part.take(np.flatnonzero(kept))
         return part
 
-    def join(self, occurrence: int, timeline: Timeline, points: np.ndarray, row: np.ndarray) -> Part:
-        part = self.take(points)
-        return Part(
-            part.number,
-            part.count * timeline.count[row],
-            {**self.tables, occurrence: timeline.rows},
-            {**part.rows, occurrence: row},
-        )
+    def join(self, occurrence: int, timeline: Timeline, matches: Matches, points: int) -> Iterator[Part]:
+        """Each point with the rows that it meets, a bounded number of points and bytes at a time."""
+        size = row_bytes(timeline.rows)
+        for met, row in matches.slices(points):
+            place = timeline.place[row]
+            both = self.size[met] + size[place]
+            for low, high in spans(both, points):
+                part = self.take(met[low:high])
+                yield Part(
+                    part.number,
+                    part.count * timeline.count[row[low:high]],
+                    both[low:high],
+                    {**self.tables, occurrence: timeline.rows},
+                    {**part.rows, occurrence: place[low:high]},
+                )
 
 
 @dataclass
@@ -103,9 +123,16 @@ class Sweep:
 
     def starts(self, occurrence: int) -> pa.Table:
         """ΔR_i: what the numbered updates change in an occurrence, as the view can see it."""
-        table = self.queue.of(self.view.occurrences[occurrence])
-        numbered = pc.less(table[UPDATE], UNNUMBERED)
-        return consolidate(table.filter(numbered).drop_columns([POSITION]))
+        return self._start(self.queue.of(self.view.occurrences[occurrence]))
+
+    def starts_of(self, occurrence: int, changes: pa.Table) -> pa.Table:
+        """The same of some of the queue's changes."""
+        return self._start(seen(changes, self.view.occurrences[occurrence]))
+
+    @staticmethod
+    def _start(changes: pa.Table) -> pa.Table:
+        numbered = pc.less(changes[UPDATE], UNNUMBERED)
+        return consolidate(changes.filter(numbered).drop_columns([POSITION]))
 
     def changes(self, updates: range) -> Steps:
         """The view's change under each of these updates."""
@@ -120,10 +147,12 @@ class Sweep:
 
     def changes_from(self, occurrence: int, starts: pa.Table) -> Steps:
         """The terms of the telescoped sum that start at one occurrence, for these rows of ΔR_i."""
-        for some in _pieces(starts, self.points):
+        for some in pieces(starts, self.points):
+            some = some.combine_chunks()
             part = Part(
                 some[UPDATE].to_numpy(),
                 some[COUNT].to_numpy(),
+                row_bytes(some),
                 {occurrence: some},
                 {occurrence: np.arange(len(some))},
             )
@@ -137,17 +166,24 @@ class Sweep:
         assert answer is not None
         window = Window(number, 1)
         changes, included = self._known(first, answer)
-        nothing_asked = np.zeros(len(answer.rows), np.int64)
-        timeline = build(answer.rows, nothing_asked, changes, np.zeros(len(changes), np.int64), included, window)
+        answer_key, change_key = groups_of_rows(answer.rows, changes)
+        timeline = build(answer.rows, answer_key, changes, change_key, included, window)
         if timeline.compensated:
             self.on_compensated(first.source)
         hops = tuple(replace(hop, inclusive=True) for hop in self.view.hops(start))
-        for low in range(0, len(timeline.rows), self.points):
-            row = np.arange(low, min(low + self.points, len(timeline.rows)))
-            part = Part(np.full(len(row), number), timeline.count[row], {start: timeline.rows}, {start: row})
+        size = row_bytes(timeline.rows)[timeline.place]
+        for low, high in spans(size, self.points):
+            place = timeline.place[low:high]
+            part = Part(
+                np.full(len(place), number),
+                timeline.count[low:high],
+                size[low:high],
+                {start: timeline.rows},
+                {start: place},
+            )
             part = part.where(tuple(filter(None, (first.selection, *self.view.decided_at_start(start)))))
             yield from self._visit(part, hops)
-            self.on_progress((low + len(row)) / len(timeline.rows))
+            self.on_progress(high / len(size))
 
     def _visit(self, part: Part, hops: tuple[Hop, ...]) -> Steps:
         if len(part) == 0:
@@ -167,8 +203,7 @@ class Sweep:
         timeline = self.as_of(ask, answer, hop.occurrence, window)
         wanted = part.number - window.base - (0 if hop.inclusive else 1)
         matches = match(timeline, codes, wanted, window)
-        for points, row in matches.slices(self.points):
-            joined = part.join(hop.occurrence.index, timeline, points, row)
+        for joined in part.join(hop.occurrence.index, timeline, matches, self.points):
             yield from self._visit(joined.where(hop.residuals), tuple(rest))
 
     def as_of(self, ask: Ask, answer: Answer, occurrence: Occurrence, window: Window) -> Timeline:
@@ -213,6 +248,11 @@ def drive(steps: Steps, ask: Callable[[Ask], Answer]) -> Iterator[pa.Table]:
             yield step
 
 
+def seen(changes: pa.Table, occurrence: Occurrence) -> pa.Table:
+    """The changes of a relation that concern an occurrence: its columns, its selection applied."""
+    return select(changes.select([*occurrence.schema.names, *_TOLD]), occurrence.selection)
+
+
 def select(rows: pa.Table, selection: Expr | None) -> pa.Table:
     """The rows for which a condition on their relation holds."""
     if selection is None or len(rows) == 0:
@@ -244,8 +284,3 @@ def _keys(part: Part, hop: Hop) -> tuple[Part, np.ndarray, pa.Table]:
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return part, rank[codes], distinct.take(pa.array(order)).rename_columns(list(hop.key))
-
-
-def _pieces(table: pa.Table, size: int) -> Iterator[pa.Table]:
-    for low in range(0, len(table), size):
-        yield table.slice(low, size).combine_chunks()

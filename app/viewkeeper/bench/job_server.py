@@ -163,17 +163,20 @@ class _Server:
         self._end_stream()
         tables = [self._skeleton_table(name) for name in ("one", "two", "three")]
 
-        def handle(messages: pa.Table, _: Mapping[str, int]) -> bool:
-            rows = messages.select(["offset", "value"])
+        def handle(batch: Any, _: int) -> None:
+            rows = batch.select("offset", "value").toArrow()
             for table in tables:
                 write_deltalake(table, rows, mode="append")
             for done in [time.time()] * len(rows):
                 self.pipe.send(done)
-            return False
 
         stop = threading.Event()
+        stream = self._stream(stop)
+        source = stream.source(dict.fromkeys(topics, 0)).writeStream.foreachBatch(handle)
+        query = source.option("checkpointLocation", str(self.folder / "checkpoints" / "skeleton")).start()
         self._stopped_by_parent(stop)
-        self._stream(stop).run(dict.fromkeys(topics, 0), handle, lambda: None, lambda ends: True)
+        stop.wait()
+        query.stop()
         return []
 
     def _skeleton_table(self, name: str) -> DeltaTable:

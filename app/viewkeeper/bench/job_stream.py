@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from viewkeeper.job.keeper import Keeper
 
 CHECKPOINT = "bench"
@@ -55,6 +53,7 @@ class KeptStream:
         self._durations: dict[int, dict[str, int]] = {}  # by batch: Spark's own milliseconds, step by step
         self._unread: dict[int, dict[str, int]] = {}  # the same, of batches that nobody wanted to read
         self._ends: dict[str, int] = {}  # per topic what Spark's batches reached to
+        self._wanted: list[dict[str, int]] = []  # the same, of batches that were handled
         self._failure: list[BaseException] = []
         offsets = {inlet.topic: inlet.offset for inlet in keeper.queue.inlets.values()}
         self._thread = threading.Thread(target=self._run, args=(stream(self._stop), offsets))
@@ -109,14 +108,15 @@ class KeptStream:
         except BaseException as error:
             self._failure.append(error)
 
-    def _handle(self, messages: pa.Table, ends: Mapping[str, int]) -> bool:
+    def _handle(self, ends: Mapping[str, int]) -> bool:
+        self._wanted.append(dict(ends))
         if not self._open.is_set():
             self._waiting.set()
             self._open.wait()
             self._waiting.clear()
         self._keeper.rounds.times.seconds.clear()
         before, begin = self._questions(), time.perf_counter()
-        cut = self._keeper.maintain(messages, ends)
+        cut = self._keeper.maintain_to(ends)
         seconds = time.perf_counter() - begin
         self._handled.append(Handled(seconds, dict(self._keeper.rounds.times.seconds), cut, self._questions() - before))
         return cut
@@ -132,13 +132,16 @@ class KeptStream:
 
     def _note(self, progress: Any) -> None:
         durations = progress["durationMs"]
-        if progress["numInputRows"]:
+        ends: dict[str, int] = {}
+        for source in progress["sources"]:
+            reached = source["endOffset"]
+            reached = json.loads(reached) if isinstance(reached, str) else reached
+            ends |= {topic: partitions["0"] for topic, partitions in (reached or {}).items()}
+        if "addBatch" in durations and ends in self._wanted:
             self._durations[progress["batchId"]] = durations
         elif "addBatch" in durations:
             self._unread[progress["batchId"]] = durations
-        for ends in (source["endOffset"] for source in progress["sources"]):
-            reached = json.loads(ends) if isinstance(ends, str) else ends
-            self._ends |= {topic: partitions["0"] for topic, partitions in (reached or {}).items()}
+        self._ends |= ends
 
 
 def _drained(durations: list[dict[str, int]], handled: list[Handled]) -> Drained:
@@ -147,9 +150,8 @@ def _drained(durations: list[dict[str, int]], handled: list[Handled]) -> Drained
     A fold that happened to be due is left out: it comes once a minute, and has a bar of its own.
     """
     whole = sum(d["triggerExecution"] for d in durations) / 1e3
-    batches = sum(d["addBatch"] for d in durations) / 1e3
     names = dict.fromkeys(name for batch in handled for name in batch.steps)
     steps = {name: sum(batch.steps.get(name, 0.0) for batch in handled) for name in names}
-    own = {"spark: plan, log": whole - batches, "spark: read": batches - sum(batch.seconds for batch in handled)}
+    own = {"spark: plan, log": whole - sum(batch.seconds for batch in handled)}
     folding = steps.pop("fold", 0.0)
     return Drained(whole - folding, {**own, **steps}, len(durations), sum(batch.questions for batch in handled))

@@ -6,16 +6,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 _EVERY = 0.2
 _RESET_PEAK = "5"  # see proc(5), clear_refs
 
 
 class MemoryWatch:
-    """Watches a process and all below it, in a thread, until ``close``."""
+    """Watches a process and all below it, in a thread, until ``close``.
 
-    def __init__(self, pid: int):
+    ``field`` is what counts, a line of /proc/<pid>/status: the most that was resident, files that are mapped included
+    (VmHWM), or what cannot be given back to the system without a word (RssAnon).
+    """
+
+    def __init__(self, pid: int, field: Literal["VmHWM", "RssAnon"] = "VmHWM"):
         self._pid = pid
+        self._field = f"{field}:"
         self._peaks: dict[str, int] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -48,7 +54,7 @@ class MemoryWatch:
         with self._lock:
             now: dict[str, int] = {}
             for pid, kind in _family(self._pid):
-                now[kind] = now.get(kind, 0) + _peak_kilobytes(pid)
+                now[kind] = now.get(kind, 0) + _kilobytes(pid, self._field)
             for kind, kilobytes in now.items():
                 self._peaks[kind] = max(kilobytes, self._peaks.get(kind, 0))
 
@@ -70,15 +76,15 @@ def _kind(pid: int, parent: str) -> str:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return parent
-    if b"pyspark" in command and b"daemon" in command:
-        return "workers"
-    return "jvm" if b"java" in command.split(b"\0")[0] else parent
+    if b"java" in command.split(b"\0")[0]:
+        return "jvm"
+    return "workers" if b"daemon" in command else parent
 
 
-def _peak_kilobytes(pid: int) -> int:
+def _kilobytes(pid: int, field: str) -> int:
     try:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(field):
                 return int(line.split()[1])
     except OSError:
         pass

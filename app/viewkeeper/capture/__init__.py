@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
+
+RELATION = ""
+"""No column's name: what is said of it holds for all columns of a relation."""
+
+
+def captured_since(since: Mapping[str, int], columns: Iterable[str]) -> int:
+    """The order position where the capture of all of these columns of a relation was active; see ``Capture.since``."""
+    return max((since[name] for name in (RELATION, *columns) if name in since), default=0)
 
 
 class Capture(Protocol):
@@ -21,14 +29,17 @@ class Capture(Protocol):
     def installed(self) -> list[str]:
         """What the last ``install`` created or changed, a sentence each."""
 
-    def begun(self, relations: Collection[str]) -> int:
-        """The order position of the newest change before these relations' capture began: only past it all is known."""
+    def begun(self, relations: Mapping[str, Collection[str]]) -> int:
+        """The order position of the newest change before these columns' capture began: only past it all is known."""
 
     def captured(self) -> dict[str, list[str]]:
         """The relations that are captured now; of each the columns that ``install`` would forget if not told again."""
 
-    def since(self) -> dict[str, int]:
-        """Per captured relation the order position where its capture last became active."""
+    def since(self) -> dict[str, dict[str, int]]:
+        """Per captured relation and column the order position where its capture last became active.
+
+        A column that is not named is captured with its relation, whose own position stands under ``RELATION``.
+        """
 
     def pass_topic(self) -> bool:
         """Makes every later change's position larger than all in the topic; for a caller that loads every view.

@@ -30,7 +30,7 @@ from typing import IO
 
 from viewkeeper.capture.connect_rest import ConnectorState, ConnectRest, Refused, Unanswered, root_cause
 from viewkeeper.capture.debezium_connector import Connector
-from viewkeeper.children import dying_with_us
+from viewkeeper.children import dying_with_us, ignoring
 from viewkeeper.errors import KafkaError, SourceError, SourceUnreachable, UsageError, WorldError
 
 START_DEADLINE = 120.0
@@ -162,6 +162,8 @@ class Connect:
                     self._start(stop)
                     self._supervise(stop, ready)
                 except KafkaError as error:
+                    if stop.is_set():  # who asked us to end may have asked Kafka Connect as well
+                        break
                     pause = _FIRST_PAUSE if time.monotonic() - began > _LONGEST_PAUSE else pause
                     logger.warning("%s; starting again in %.1f s", self._masked(str(error)), pause)
                     self._end()
@@ -223,27 +225,31 @@ class Connect:
         module = "org.apache.kafka.connect.rest.basic.auth.extension.PropertyFileLoginModule"
         _write_private(login, _properties({user: password}))
         _write_private(
-            self.folder / "rest.jaas", f"KafkaConnect {{ {module} required file={json.dumps(str(login))}; }};"
+            self.folder / "rest.jaas",
+            f"KafkaConnect {{ {module} required file={json.dumps(str(login), ensure_ascii=False)}; }};",
         )
         _write_private(self.folder / "worker.properties", _properties(worker))
         return self.folder / "worker.properties"
 
     def _launch(self, worker: Path) -> subprocess.Popen[bytes]:
         """A Java process in our process group that ignores Ctrl-C and dies with us."""
-        command = [self.program.java, *_JVM, f"-Djava.security.auth.login.config={self.folder / 'rest.jaas'}"]
+        command = [
+            self.program.java,
+            *_JVM,
+            f"-Djava.security.auth.login.config={(self.folder / 'rest.jaas').absolute().as_uri()}",
+        ]
         command += ["-cp", f"{self.program.jars}/*", "org.apache.kafka.connect.cli.ConnectStandalone", str(worker)]
         # The kernel's parent-death signal needs no cooperation of the JVM, and holds after a kill -9 of ours.
-        guard = dying_with_us()
-        shell = ["sh", "-c", 'umask 077; trap "" INT; exec "$@"', "sh"]
+        guard = [*ignoring("INT", umask="077"), *dying_with_us()]
         if self.log.exists() and self.log.stat().st_size > _KEEP_LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.old"))
         with os.fdopen(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
             return subprocess.Popen(
-                [*shell, *guard, *command],
+                [*guard, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self.secrets},
+                env={**os.environ, **self.secrets, "LC_ALL": "C.UTF-8"},  # or Java finds no folder with an umlaut
             )
 
     def _end(self) -> None:
@@ -352,7 +358,7 @@ class Connect:
 
 
 def _kafka_secrets(kafka: Mapping[str, str]) -> list[str]:
-    return [value for key, value in kafka.items() if "password" in key or "jaas" in key]
+    return [value for key, value in kafka.items() if "password" in key or "jaas" in key or key.endswith(".key")]
 
 
 def reference(variable: str) -> str:

@@ -21,6 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import ConfigError, Problem
 from viewkeeper.managers.sources.postgres import PREFIX
+from viewkeeper.queue.debezium_placeholder import connector_name, placeholder_of
 
 PASSWORD = "database.password"
 
@@ -143,8 +144,8 @@ def connector(section: PostgresConfig, topic: str, login: Login, password: str) 
     Which tables it tells of, the publication decides: a list here would go on leaving out those that are added later.
     """
     # Named after the topic: sources of other projects in the same Kafka Connect may have the same name. Two connectors
-    # of the same prefix wait for each other, for a minute, because their metrics are named by it.
-    name = f"viewkeeper-{topic}"
+    # of the same prefix would wait for each other, for a minute, because their metrics are named by it.
+    name, prefix = f"viewkeeper-{topic}", connector_name(topic)
     config = {
         **_FIXED,
         "database.hostname": login.host,
@@ -153,7 +154,8 @@ def connector(section: PostgresConfig, topic: str, login: Login, password: str) 
         "database.dbname": login.database,
         **({PASSWORD: password} if password else {}),
         **login.tls,
-        "topic.prefix": topic,
+        "topic.prefix": prefix,
+        "unavailable.value.placeholder": placeholder_of(prefix).text,
         "slot.name": section.slot,
         "database.initial.statements": _slot_is_there(section.slot),
         "publication.name": section.publication,

@@ -11,17 +11,40 @@ from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import Problem
 from viewkeeper.managers.sources.postgres_catalog import quoted
 
+_OR_OWNER = "or as the owner of the tables, if it may also create in the database"
+
 HELD_WARNING = 1 << 30
 """Bytes of log behind a slot from which on a reader wants to know."""
 
 
 @dataclass(frozen=True)
+class Script:
+    """Statements that mend something, and who may execute them."""
+
+    role: Literal["a superuser", "the owner of the tables"]
+    statements: tuple[str, ...]
+    then: str = ""  # what is left to do
+
+
+def superuser(*statements: str, then: str = "") -> Script:
+    return Script("a superuser", statements, then)
+
+
+def owner(*statements: str) -> Script:
+    return Script("the owner of the tables", statements)
+
+
+@dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; ``remedy`` is for the user, mostly a statement to execute."""
+    """One thing that was looked at; ``remedy`` is for the user, mostly a statement to execute.
+
+    Where statements are all it takes, ``script`` has them.
+    """
 
     verdict: Literal["ok", "warning", "problem"]
     what: str
     remedy: str = ""
+    script: Script | None = None
 
     def __str__(self) -> str:
         return self.what + (f"; {self.remedy}" if self.remedy else "")
@@ -35,6 +58,7 @@ def findings(state: State, section: PostgresConfig, used: Mapping[str, Collectio
     names = Names(section)
     return [
         *_server(state),
+        *fatal_types(state),
         *_role(state, names, used),
         *(finding for relation in used for finding in _table(state, names, relation, used[relation])),
         *_publication(state, names, used),
@@ -88,9 +112,21 @@ def _server(state: State) -> Iterator[Finding]:
         yield Finding("problem", "the server is a standby, which cannot tell what its snapshots contain", remedy)
     if state.wal_level != "logical":
         remedy = "ALTER SYSTEM SET wal_level = 'logical', then restart the server"
-        yield Finding("problem", f"wal_level is {state.wal_level}, so changes cannot be read from its log", remedy)
+        what = f"wal_level is {state.wal_level}, so changes cannot be read from its log"
+        script = superuser("ALTER SYSTEM SET wal_level = 'logical'", then="restart the server")
+        yield Finding("problem", what, remedy, script)
     if not state.standby and state.wal_level == "logical":
         yield Finding("ok", f"PostgreSQL {state.version}, a primary with wal_level logical")
+
+
+def fatal_types(state: State) -> Iterator[Finding]:
+    """Types of the database, used or not, with which Debezium cannot start."""
+    if state.fatal:
+        names = ", ".join(state.fatal)
+        what = (
+            f"Debezium cannot start in a database that has a domain over an enumeration, or one without labels: {names}"
+        )
+        yield Finding("problem", what, "make it a domain over text, give the enumeration a label, or drop it")
 
 
 def _role(state: State, names: Names, used: Mapping[str, Collection[str]]) -> Iterator[Finding]:
@@ -98,16 +134,19 @@ def _role(state: State, names: Names, used: Mapping[str, Collection[str]]) -> It
     wrong = False
     if not state.replicates:
         wrong = True
-        yield Finding("problem", f"role {state.role} may not replicate", f"ALTER ROLE {role} REPLICATION")
+        statement = f"ALTER ROLE {role} REPLICATION"
+        yield Finding("problem", f"role {state.role} may not replicate", statement, superuser(statement))
     if not state.usage:
         wrong = True
         schema = quoted(names.section.schema_name)
         what = f"role {state.role} may not use schema {names.section.schema_name}"
-        yield Finding("problem", what, f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+        statement = f"GRANT USAGE ON SCHEMA {schema} TO {role}"
+        yield Finding("problem", what, statement, superuser(statement))
     if hidden := [r for r in used if r in state.tables and not state.tables[r].readable]:
         wrong = True
         what = f"role {state.role} may not read {', '.join(sorted(hidden))}"
-        yield Finding("problem", what, f"GRANT SELECT ON {names.tables(hidden)} TO {role}")
+        statement = f"GRANT SELECT ON {names.tables(hidden)} TO {role}"
+        yield Finding("problem", what, statement, owner(statement))
     if not wrong:
         yield Finding("ok", f"role {state.role} may read the used tables and replicate")
 
@@ -119,7 +158,8 @@ def _table(state: State, names: Names, relation: str, used: Collection[str]) -> 
         return
     if unlogged := _unlogged(table, used):
         what = f"the log does not tell old values of {relation} ({', '.join(unlogged)})"
-        yield Finding("problem", what, f"ALTER TABLE {names.table(relation)} REPLICA IDENTITY FULL")
+        statement = f"ALTER TABLE {names.table(relation)} REPLICA IDENTITY FULL"
+        yield Finding("problem", what, statement, owner(statement))
     elif not table.keyed:
         what = f"{relation} has no primary key; its changes are kept exactly, but an UPDATE of it reads the whole row"
         yield Finding("warning", what)
@@ -140,21 +180,26 @@ def unpublished(state: State, used: Collection[str]) -> list[str]:
 def _publication(state: State, names: Names, used: Mapping[str, Collection[str]]) -> Iterator[Finding]:
     name = names.section.publication
     missing = unpublished(state, used)
+    if not used:
+        return
     if state.publication is None:
-        statement = names.create_publication(used)
-        yield _to_do(state.creates and _owns(state, used), f"publication {name} is not there yet", statement)
+        by = f"their owner, who needs CREATE on database {state.database}"
+        allowed = state.creates and _owns(state, used)
+        yield _to_do(allowed, f"publication {name} is not there yet", names.create_publication(used), by)
         return
     if state.publication.lacking:
         what = f"publication {name} leaves out {', '.join(state.publication.lacking)}"
         remedy = f"ALTER PUBLICATION {names.publication} SET (publish = 'insert, update, delete, truncate')"
-        yield Finding("problem", what, remedy)
+        yield Finding("problem", what, remedy, superuser(remedy, then=_OR_OWNER))
     by_oid = {table.oid: relation for relation, table in state.tables.items()}
     if filtered := sorted(by_oid[oid] for oid in state.publication.filtered):
         what = f"publication {name} filters rows or columns of {', '.join(filtered)}"
-        yield Finding("problem", what, "; ".join([*map(names.drop_table, filtered), names.add_tables(filtered)]))
+        statements = [*map(names.drop_table, filtered), names.add_tables(filtered)]
+        yield Finding("problem", what, "; ".join(statements), superuser(*statements, then=_OR_OWNER))
     if missing:
         what = f"publication {name} lacks {', '.join(missing)}"
-        yield _to_do(state.publication.owned and _owns(state, missing), what, names.add_tables(missing))
+        allowed = state.publication.owned and _owns(state, missing)
+        yield _to_do(allowed, what, names.add_tables(missing), "their owner and the publication's")
     elif not filtered and not state.publication.lacking:
         yield Finding("ok", f"publication {name} has {', '.join(sorted(used))}")
 
@@ -163,11 +208,11 @@ def _owns(state: State, relations: Collection[str]) -> bool:
     return all(state.tables[relation].owned for relation in relations if relation in state.tables)
 
 
-def _to_do(allowed: bool, what: str, statement: str) -> Finding:
+def _to_do(allowed: bool, what: str, statement: str, by: str) -> Finding:
     """Something that ``init`` does if it may; otherwise the owner of tables or database must."""
-    return (
-        Finding("ok", f"{what}: init does it") if allowed else Finding("problem", what, f"{statement}, as their owner")
-    )
+    if allowed:
+        return Finding("ok", f"{what}: init does it")
+    return Finding("problem", what, f"{statement}, as {by}", superuser(statement, then=_OR_OWNER))
 
 
 def _slot(state: State, names: Names) -> Iterator[Finding]:

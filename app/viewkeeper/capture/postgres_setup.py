@@ -14,18 +14,20 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-import orjson
 from psycopg import errors as pg
 
-from viewkeeper.capture.postgres_findings import Finding, Names, findings, unpublished
+from viewkeeper.capture import RELATION
+from viewkeeper.capture.postgres_claims import COMMENT, Claimant, Claims
+from viewkeeper.capture.postgres_findings import Finding, Names, fatal_types, findings, unpublished
+from viewkeeper.capture.postgres_memory import Captured, Memory
 from viewkeeper.capture.postgres_state import Connection, State, connected, read_state
 from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import Problem, SourceError, SourceUnreachable
 from viewkeeper.managers.sources.postgres import PREFIX
-from viewkeeper.warehouse.layout import write_atomically
+from viewkeeper.warehouse.layout import Layout
 
 WAIT_SECONDS = 20.0
 """How long ``install`` waits for transactions that ran when a table was published; the caller may try again."""
@@ -38,54 +40,18 @@ _FORWARD_BYTES = 64 << 20
 _POLL_SECONDS = 0.05
 
 
-@dataclass(frozen=True)
-class _Captured:
-    """Since which position of the log a relation is captured, and how the server names its being published.
+class PostgresCapture:
+    """The set-up of one source for Debezium. ``memory`` is a file of its own, beside the warehouse's tables.
 
-    ``again``: it had been captured before, with a gap. Not ``active``: no view used it at the last ``install``.
+    ``claimant`` is the project it is for; others may use the same database.
     """
 
-    since: int
-    mark: str
-    again: bool = False
-    active: bool = True
-
-
-@dataclass
-class _Memory:
-    """What ``install`` left behind; empty before the first one."""
-
-    made_slot: bool = False
-    confirmed: int = 0  # where the slot stood when last seen to be the one that was made then
-    overtaken: bool = False  # the slot was made anew by somebody else
-    relations: dict[str, _Captured] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, file: Path) -> _Memory:
-        try:
-            content = orjson.loads(file.read_bytes())
-        except (FileNotFoundError, orjson.JSONDecodeError):
-            return cls()
-        relations = {name: _Captured(**entry) for name, entry in content.pop("relations").items()}
-        return cls(**content, relations=relations)
-
-    @property
-    def active(self) -> dict[str, _Captured]:
-        return {name: captured for name, captured in self.relations.items() if captured.active}
-
-    def write(self, file: Path) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, orjson.dumps(self).decode())
-
-
-class PostgresCapture:
-    """The set-up of one source for Debezium. ``memory`` is a file of its own, beside the warehouse's tables."""
-
-    def __init__(self, name: str, section: PostgresConfig, memory: Path):
+    def __init__(self, name: str, section: PostgresConfig, memory: Path, claimant: Claimant | None = None):
         self.name = name
         self.section = section
         self.place = f"source {name}"
         self._file = memory
+        self._claimant = claimant
         self._names = Names(section)
         self._done: list[str] = []
 
@@ -95,10 +61,12 @@ class PostgresCapture:
         """See ``Capture``. What the role may not do is a SourceError with the statements for those who may."""
         with connected(self.place, self.section) as db, self._alone(db):
             self._done = []
-            memory, state = _Memory.read(self._file), read_state(db, self.section, relations)
-            self._raise_problems(self._judged(state, relations, memory, reload))
+            memory, state = Memory.read(self._file), read_state(db, self.section, relations)
+            claims = self._claims(db)
+            self._raise_problems([*self._judged(state, relations, memory, reload), *self._conflicts(claims)])
             anew = self._require_uninterrupted(state, relations, memory, reload)
-            made_slot = self._set_up(db, state, relations, memory, anew)
+            made_slot = self._set_up(db, state, relations, memory, anew, claims)
+            self._claim(db, claims, relations)
             new = self._remember(db, relations, memory, anew, made_slot, reload)
             return bool(new)
 
@@ -111,11 +79,11 @@ class PostgresCapture:
 
     def captured(self) -> dict[str, list[str]]:
         """The relations that ``install`` published; it remembers no columns."""
-        return {name: [] for name in _Memory.read(self._file).active}
+        return {name: [] for name in Memory.read(self._file).active}
 
-    def since(self) -> dict[str, int]:
+    def since(self) -> dict[str, dict[str, int]]:
         """Where a capture that had been interrupted began again; 0 for relations without a gap."""
-        return {name: c.since if c.again else 0 for name, c in _Memory.read(self._file).active.items()}
+        return {name: {RELATION: c.since if c.again else 0} for name, c in Memory.read(self._file).active.items()}
 
     def pass_topic(self) -> bool:
         """Waits a little until every transaction that runs now has ended: all that was logged can be seen then.
@@ -137,8 +105,10 @@ class PostgresCapture:
     def remove(self) -> list[str]:
         """Drops the slot and the publication that ``install`` has made; tells what it did, and what is not its own."""
         with connected(self.place, self.section) as db, self._alone(db):
-            memory, state = _Memory.read(self._file), read_state(db, self.section, {})
-            told = [*self._remove_slot(db, state, memory), *self._remove_publication(db, state)]
+            memory, state = Memory.read(self._file), read_state(db, self.section, {})
+            claims = self._claims(db)
+            self._claim(db, claims, None)
+            told = [*self._remove_slot(db, state, memory, claims), *self._remove_publication(db, state, claims)]
             self._file.unlink(missing_ok=True)
             return told or ["nothing to remove"]
 
@@ -147,9 +117,10 @@ class PostgresCapture:
     def findings(self, relations: Mapping[str, Collection[str]]) -> list[Finding]:
         """What is fine and what is not, for ``check``; changes nothing."""
         with connected(self.place, self.section) as db:
-            memory, state = _Memory.read(self._file), read_state(db, self.section, relations)
+            memory, state = Memory.read(self._file), read_state(db, self.section, relations)
             broken = self._interrupted(state, relations, memory)
-            return [*findings(state, self.section, relations), *(Finding("problem", what, _RELOAD) for what in broken)]
+            found = [*findings(state, self.section, relations), *self._conflicts(self._claims(db, Layout.known_id))]
+            return [*found, *(Finding("problem", what, _RELOAD) for what in broken)]
 
     def require_same_slot(self, sent: Callable[[], int]) -> None:
         """Raises SourceError unless the slot can be read on, and is the one that was read before.
@@ -158,9 +129,12 @@ class PostgresCapture:
         was seen last, was made anew while nobody looked, or moved: the changes between are in no topic.
         """
         with connected(self.place, self.section) as db, self._alone(db):
-            memory, slot = _Memory.read(self._file), read_state(db, self.section, {}).slot
+            memory, state = Memory.read(self._file), read_state(db, self.section, {})
+            slot = state.slot
             if slot is None or slot.lost:
                 raise SourceError.at(self.place, self._gone(), _RELOAD)
+            for finding in fatal_types(state):  # its own words would name no type; it is tried again
+                raise SourceUnreachable([finding.problem(self.place)])
             if slot.confirmed > memory.confirmed and not memory.overtaken:
                 memory.overtaken = slot.confirmed > sent()
                 memory.confirmed = memory.confirmed if memory.overtaken else slot.confirmed
@@ -171,7 +145,7 @@ class PostgresCapture:
     def remember_slot(self) -> None:
         """Notes where the slot stands, if it is being read: retention may empty the topic that tells it now."""
         with connected(self.place, self.section) as db, self._alone(db):
-            memory, slot = _Memory.read(self._file), read_state(db, self.section, {}).slot
+            memory, slot = Memory.read(self._file), read_state(db, self.section, {}).slot
             if slot is not None and slot.active_pid is not None and slot.confirmed > memory.confirmed:
                 memory.confirmed = slot.confirmed
                 memory.write(self._file)
@@ -181,12 +155,26 @@ class PostgresCapture:
     @contextmanager
     def _alone(self, db: Connection) -> Iterator[None]:
         """Job and capture may both install at their start: one after the other."""
-        key = zlib.crc32(f"viewkeeper {self.section.slot}".encode())
-        db.execute("SELECT pg_advisory_lock(%s)", (key,))
-        yield  # the lock ends with the connection
+        names = (f"viewkeeper {self.section.slot}", f"viewkeeper publication {self.section.publication}")
+        for key in sorted(zlib.crc32(name.encode()) for name in names):
+            db.execute("SELECT pg_advisory_lock(%s)", (key,))
+        yield  # the locks end with the connection
+
+    def _claims(self, db: Connection, name: Callable[[Layout], str] = Layout.id) -> Claims:
+        return Claims.read(db, name(self._claimant.warehouse) if self._claimant else "")
+
+    def _conflicts(self, claims: Claims) -> Iterator[Finding]:
+        return claims.conflicts(self._claimant.claim(self.section, ()), self._names) if self._claimant else iter(())
+
+    def _claim(self, db: Connection, claims: Claims, relations: Collection[str] | None) -> None:
+        """Writes down what this project needs, or that it needs nothing, where the publication is one of ours."""
+        publication = read_state(db, self.section, {}).publication
+        if self._claimant and publication is not None and publication.ours and publication.owned:
+            claim = None if relations is None else self._claimant.claim(self.section, relations)
+            claims.write(db, self.section, self.name, claim)
 
     def _judged(
-        self, state: State, relations: Mapping[str, Collection[str]], memory: _Memory, reload: bool
+        self, state: State, relations: Mapping[str, Collection[str]], memory: Memory, reload: bool
     ) -> list[Finding]:
         lost = state.slot is not None and state.slot.lost
         if lost and (reload or not memory.active):
@@ -198,7 +186,7 @@ class PostgresCapture:
             raise SourceError([finding.problem(self.place) for finding in found])
 
     def _require_uninterrupted(
-        self, state: State, relations: Mapping[str, Collection[str]], memory: _Memory, reload: bool
+        self, state: State, relations: Mapping[str, Collection[str]], memory: Memory, reload: bool
     ) -> bool:
         """Must slot and memory be made anew? Raises SourceError if that would lose changes that views need."""
         broken = self._interrupted(state, relations, memory)
@@ -207,7 +195,7 @@ class PostgresCapture:
         unusable = state.slot is not None and (state.slot.lost or state.publication is None)
         return bool(broken) or unusable
 
-    def _interrupted(self, state: State, relations: Collection[str], memory: _Memory) -> list[str]:
+    def _interrupted(self, state: State, relations: Collection[str], memory: Memory) -> list[str]:
         """What happened to the capture since the last ``install``, so that changes may be missing."""
         if not memory.active:
             return []
@@ -233,7 +221,13 @@ class PostgresCapture:
         return {r: published[table.oid] for r, table in state.tables.items() if table.oid in published}
 
     def _set_up(
-        self, db: Connection, state: State, relations: Mapping[str, Collection[str]], memory: _Memory, anew: bool
+        self,
+        db: Connection,
+        state: State,
+        relations: Mapping[str, Collection[str]],
+        memory: Memory,
+        anew: bool,
+        claims: Claims,
     ) -> bool:
         """Publication first: what is logged before it exists could not be read. Was a slot made?"""
         missing = unpublished(state, relations)
@@ -242,7 +236,7 @@ class PostgresCapture:
         elif missing:
             self._do(db, self._names.add_tables(missing), f"{', '.join(missing)} added to {self._called}")
         if state.publication is not None:
-            self._retire(db, state, relations, memory)
+            self._retire(db, state, relations, memory, claims.needed(self.section.publication))
         if new := sorted(relations.keys() if anew else {*missing, *(relations.keys() - memory.active.keys())}):
             self._await_older(db, new)
         if state.slot is not None and not anew:
@@ -261,15 +255,17 @@ class PostgresCapture:
             self._do(
                 db, self._names.create_publication(relations), f"{self._called} for {', '.join(sorted(relations))}"
             )
-            comment = f"Viewkeeper: changes of source {self.name}"
+            comment = f"{COMMENT}changes of source {self.name}"
             db.execute(f"COMMENT ON PUBLICATION {self._names.publication} IS '{comment}'".encode())
 
-    def _retire(self, db: Connection, state: State, relations: Collection[str], memory: _Memory) -> None:
-        """Takes tables out that no view uses any more, if we had put them in; a table may be gone by itself."""
+    def _retire(
+        self, db: Connection, state: State, relations: Collection[str], memory: Memory, needed: Collection[str]
+    ) -> None:
+        """Takes tables out that nobody uses any more, if we had put them in; a table may be gone by itself."""
         assert state.publication is not None
         if not (state.publication.ours and state.publication.owned):
             return
-        for relation in sorted(memory.active.keys() - set(relations)):
+        for relation in sorted(memory.active.keys() - {*relations, *needed}):
             with suppress(pg.UndefinedObject, pg.UndefinedTable):
                 self._do(db, self._names.drop_table(relation), f"{relation} taken out of {self._called}")
 
@@ -312,7 +308,7 @@ class PostgresCapture:
         self,
         db: Connection,
         relations: Mapping[str, Collection[str]],
-        memory: _Memory,
+        memory: Memory,
         anew: bool,
         made_slot: bool,
         reload: bool,
@@ -323,20 +319,23 @@ class PostgresCapture:
         kept = {} if anew or made_slot else memory.active
         new = [r for r in relations if r not in kept]
         captured = {r: replace(entry, active=r in relations) for r, entry in memory.relations.items()}
-        captured |= {r: _Captured(state.position, marks[r], again=r in memory.relations) for r in new}
+        captured |= {r: Captured(state.position, marks[r], again=r in memory.relations) for r in new}
         # Whatever a slot has passed before views are loaded, the load contains.
         to_be_loaded = reload or anew or made_slot or not memory.relations
         confirmed = state.slot.confirmed if state.slot and to_be_loaded else memory.confirmed
-        now = _Memory(made_slot or memory.made_slot, confirmed, False, captured)
+        now = Memory(made_slot or memory.made_slot, confirmed, False, captured)
         if now != memory:
             now.write(self._file)
         return new
 
     # ---- removing
 
-    def _remove_slot(self, db: Connection, state: State, memory: _Memory) -> Iterator[str]:
+    def _remove_slot(self, db: Connection, state: State, memory: Memory, claims: Claims) -> Iterator[str]:
         name = self.section.slot
         if state.slot is None:
+            return
+        if user := claims.user_of(slot=name):
+            yield f"left slot {name}, which is used by {user}"
             return
         ours = memory.made_slot or (state.publication is not None and state.publication.ours)
         if not ours or state.slot.database != state.database:
@@ -348,8 +347,11 @@ class PostgresCapture:
             db.execute(self._names.drop_slot().encode())
             yield f"slot {name} removed"
 
-    def _remove_publication(self, db: Connection, state: State) -> Iterator[str]:
+    def _remove_publication(self, db: Connection, state: State, claims: Claims) -> Iterator[str]:
         if state.publication is None:
+            return
+        if user := claims.user_of(publication=self.section.publication):
+            yield f"left {self._called}, which is used by {user}"
             return
         statement = f"DROP PUBLICATION {self._names.publication}"
         if not (state.publication.ours and state.publication.owned):

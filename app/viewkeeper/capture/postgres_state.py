@@ -5,7 +5,7 @@ Which tables no log tells of (partitioned, unlogged, …) is known by ``managers
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,6 +81,7 @@ class State:
     slots_free: int
     senders_free: int
     unlimited: bool  # the log kept for slots has no limit
+    fatal: Sequence[str]  # types that Debezium dies of when it starts
     tables: Mapping[str, Table]
     publication: Publication | None
     slot: Slot | None
@@ -112,6 +113,10 @@ _SERVER = """
         current_setting('max_wal_senders')::int
             - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsender')::int AS senders_free,
         current_setting('max_slot_wal_keep_size') = '-1' AS unlimited,
+        -- Debezium takes every type of the category of enumerations for one that has labels.
+        ARRAY(SELECT format_type(t.oid, NULL) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+            WHERE t.typcategory = 'E' AND n.nspname <> 'pg_toast'
+            AND NOT EXISTS (SELECT FROM pg_enum e WHERE e.enumtypid = t.oid) ORDER BY 1) AS fatal,
         CASE WHEN pg_is_in_recovery() THEN 0 ELSE pg_current_wal_insert_lsn() - '0/0' END::int8 AS position
 """
 

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from viewkeeper.capture.sqlite_triggers import check_schema, install, install_marks, remove
+from viewkeeper.capture.sqlite_triggers import check_schema, install, install_marks, remove, unfit
 from viewkeeper.capture.update_pieces import UpdatePieces, encode_updates
 from viewkeeper.capture.update_topic import Fenced, TooLarge, UpdateTopic
 from viewkeeper.errors import KafkaError, Problem, SourceError, SourceUnreachable
 from viewkeeper.managers.sources import sqlite_log as log
+from viewkeeper.managers.sources.sqlite_projects import NOBODY, Needs, Who
+from viewkeeper.managers.sources.sqlite_pruning import prune
+from viewkeeper.managers.sources.sqlite_tail import chunks
 from viewkeeper.managers.sources.sqlite_values import decoded
 
 _POLL_SECONDS = 0.005
-_FETCH_ROWS = 5_000
+LARGE = 100_000_000
+"""Bytes of a database that may take longer to read than its writers wait."""
 _MOST_UPDATES, _MOST_BYTES = 1_000, 10_000_000  # of one Kafka transaction: it must end long before its timeout
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 
@@ -32,7 +37,9 @@ class SqliteCapture:
     """The capture of one source. ``client`` are the Kafka client's settings, at least ``bootstrap.servers``.
 
     ``floor`` gives the position of the newest cut: a topic that retention emptied says no longer what was sent, but all
-    that a cut holds was. ``spans`` are the sets of sources that transactions may span.
+    that a cut holds was. ``spans`` are the sets of sources that transactions may span. ``known`` gives the identities
+    of the logs that cuts were made from: another log is refused, for its positions mean something else. ``who`` names
+    the project: others may use the same database, each with a topic of its own.
     """
 
     def __init__(
@@ -43,6 +50,8 @@ class SqliteCapture:
         client: Mapping[str, Any],
         floor: Callable[[], int] | None = None,
         spans: Sequence[Collection[str]] = (),
+        known: Callable[[], Collection[str]] = frozenset,
+        who: Callable[[], Who] | None = None,
     ):
         self.name = name
         self.path = path
@@ -50,52 +59,77 @@ class SqliteCapture:
         self.topic = UpdateTopic(name, topic, client)
         self.floor = floor
         self.spans = spans
+        self.known = known
+        self.who = who or (lambda: Who("", name, "", topic))
+        self._seen: str | None = None  # the identity of the log that was read first
         self.sent = 0
         self._installed: list[str] = []
         self._alone = 0  # up to here, one of the updates is too large: each is sent by itself, to find it
         self._schema: int | None = None
         self._data: int | None = None
+        self._me = NOBODY
         self._state: log.LogState | None = None
 
     def install(self, relations: Mapping[str, Collection[str]], reload: bool = False) -> bool:
         """See ``sqlite_triggers.install`` and ``install_marks``."""
-        new = install(self.name, self.path, relations, reload)
+        who = self.who()
+        new = install(self.name, self.path, relations, reload, () if reload else self.known(), who)
         self._installed = [f"triggers and change log for {', '.join(sorted(relations))}"] if new else []
-        if install_marks(self.name, self.path, self.spans):
+        if install_marks(self.name, self.path, self.spans, who):
             self._installed.append(f"{log.GLOBAL_TXN}, which takes marks of transactions over several sources")
         return new
+
+    def problems(self, relations: Mapping[str, Collection[str]]) -> list[Problem]:
+        """Why these relations cannot be captured; changes nothing."""
+        return [Problem(self.place, what) for what in unfit(self.name, self.path, relations)]
+
+    def warnings(self) -> list[str]:
+        """What the database's programs may suffer from being read; changes nothing."""
+        db = log.connect(self.path, self.place)
+        try:
+            with log.reporting(self.place):
+                (mode,) = db.execute("PRAGMA journal_mode").fetchone()
+        finally:
+            db.close()
+        if mode == "wal" or os.path.getsize(self.path) < LARGE:
+            return []
+        what = f"in journal mode {mode} nobody can write while a table is read, and init and verify read tables whole"
+        return [f"{what}; set PRAGMA journal_mode = WAL if that takes longer than writers wait"]
 
     def installed(self) -> list[str]:
         return self._installed
 
-    def begun(self, relations: Collection[str]) -> int:
-        """The newest change before the capture of these relations began: only past it is their history known."""
+    def begun(self, relations: Mapping[str, Collection[str]]) -> int:
+        """The newest change before the capture of these columns began: only past it is their history known."""
+        who = self.who()
         db = log.connect(self.path, self.place)
         try:
             with log.reporting(self.place), log.reading(db):
                 state = log.read_state(db, self.place)
-                since = max((state.tables[relation].since for relation in relations), default=0)
-                return log.last_change(db, state, until=since)
+                needs = state.projects[who.key]
+                since = max((needs.since(relation, columns) for relation, columns in relations.items()), default=0)
+                return log.last_change(db, state, until=since, who=who)
         finally:
             db.close()
 
     def captured(self) -> dict[str, list[str]]:
-        """Per captured relation the columns that views used at the last ``install``."""
-        db = log.connect(self.path, self.place)
-        try:
-            with log.reporting(self.place), log.reading(db):
-                tables = log.read_state(db, self.place).tables if log.is_installed(db) else {}
-                return {relation: list(captured.used) for relation, captured in tables.items() if captured.active}
-        finally:
-            db.close()
+        """Per captured relation the columns that the project's views used at the last ``install``."""
+        needs = self._needs()
+        return {} if needs is None else {relation: sorted(columns) for relation, columns in needs.relations.items()}
 
-    def since(self) -> dict[str, int]:
-        """Per captured relation the log id where its capture last became active."""
+    def since(self) -> dict[str, dict[str, int]]:
+        """Per captured relation and column the log id past which its changes are known."""
+        needs = self._needs()
+        return {} if needs is None else {relation: dict(columns) for relation, columns in needs.relations.items()}
+
+    def _needs(self) -> Needs | None:
+        """What is recorded of this project; of a log from before there were records, all that it captures."""
         db = log.connect(self.path, self.place)
         try:
             with log.reporting(self.place), log.reading(db):
-                tables = log.read_state(db, self.place).tables
-                return {relation: captured.since for relation, captured in tables.items() if captured.active}
+                if not log.is_installed(db):
+                    return None
+                return log.read_state(db, self.place).needs_or_all(self.who())
         finally:
             db.close()
 
@@ -118,15 +152,17 @@ class SqliteCapture:
         return True
 
     def remove(self) -> list[str]:
-        """Takes the triggers and the log out of the database."""
-        remove(self.name, self.path)
+        """Takes the triggers and the log out of the database, or what of them only this project needed."""
+        others = remove(self.name, self.path, self.who())
+        if others:
+            return [f"no longer captured for this project; the change log stays for {', '.join(others)}"]
         return ["triggers and change log removed"]
 
     def prune(self, position: int) -> int:
-        """Deletes the log up to ``position``, which a cut holds; see ``sqlite_log.prune``."""
+        """Deletes the log up to ``position``, which a cut holds; see ``sqlite_pruning.prune``."""
         db = log.connect(self.path, self.place)
         try:
-            return log.prune(db, self.place, position)
+            return prune(db, self.place, position, self.known(), self.who())
         finally:
             db.close()
 
@@ -152,10 +188,11 @@ class SqliteCapture:
         db.text_factory = decoded
         try:
             self.topic.open()
+            self._me = self.who()
             self._schema = self._data = None
             with log.reporting(self.place):
                 self.sent = self._start(db)
-            while not stop.is_set():
+            while not stop.is_set() and not log.is_replaced(db, self.path, self.place):
                 with log.reporting(self.place):
                     self._step(db)
                 yield
@@ -167,18 +204,39 @@ class SqliteCapture:
     def _start(self, db: sqlite3.Connection) -> int:
         """The position to go on after: the topic's last, or where the log begins for a topic that never had one."""
         with log.reading(db):
-            state = log.read_state(db, self.place)
+            state = self._require_log(db)
             end = log.last_id(db)
         last = self.topic.last_position()
         if last is None:
             emptied = self.floor is not None and self.topic.was_emptied()
             last = self.floor() if emptied and self.floor else state.installed
-        if last > end:
-            what = f"its change log ends at {end}, but the topic holds an update at {last}: is it an older copy?"
-            raise SourceError.at(self.place, what, "put the right database back, or run `viewkeeper init --reload`")
-        if last < state.pruned:
-            self._require_cut(state.pruned)
-        return max(last, state.pruned)  # what was pruned is in a cut, so nobody needs it from the topic
+        self._require_reached(last, end)
+        pruned = state.pruned_for(self._me)
+        if last < pruned:
+            self._require_cut(pruned)
+        return max(last, pruned)  # what was pruned is in a cut, so nobody needs it from the topic
+
+    def _require_log(self, db: sqlite3.Connection) -> log.LogState:
+        """The state of the log; SourceError if it is not the one that cuts were made from, or that was read before."""
+        state = log.read_state(db, self.place)
+        log.require_identity(state, self._known, self.place)
+        log.require_needs(state, self._me, self.place)
+        self._seen = state.identity or None
+        return state
+
+    @property
+    def _known(self) -> Collection[str]:
+        return self.known() if self._seen is None else [self._seen]
+
+    def _require_same(self, db: sqlite3.Connection) -> None:
+        """What a program restores into the file (SQLite's backup) may be another database, or an older copy."""
+        self._require_log(db)
+        self._require_reached(self.sent, log.last_id(db))
+
+    def _require_reached(self, sent: int, end: int) -> None:
+        if sent > end:
+            what = f"its change log ends at {end}, but the topic holds an update at {sent}: is it an older copy?"
+            raise SourceError.at(self.place, what, log.OTHER_DATABASE)
 
     def _require_cut(self, pruned: int) -> None:
         """What the log no longer holds must be in a cut, or else changes are missing: the log was made anew."""
@@ -192,11 +250,14 @@ class SqliteCapture:
         version = db.execute("PRAGMA data_version").fetchone()[0]
         if version == self._data:
             return
-        schema = db.execute("PRAGMA schema_version").fetchone()[0]
+        with log.reading(db):
+            self._require_same(db)
+            schema = db.execute("PRAGMA schema_version").fetchone()[0]
         if schema != self._schema:
-            self._state = check_schema(db, self.place, self.sent)
+            self._state = check_schema(db, self.place, self.sent, self._known, self._me)
             self._schema = schema
         with log.reading(db):
+            self._require_same(db)
             if db.execute("PRAGMA schema_version").fetchone()[0] != self._schema:
                 return  # altered, perhaps by ourselves: look again before anything is sent
             updates = self._read(db)
@@ -208,7 +269,8 @@ class SqliteCapture:
         assert self._state is not None
         (columns,) = db.execute("SELECT count(*) FROM pragma_table_info(?)", (log.LOG,)).fetchone()
         width = (columns - 3) // 2
-        return list(encode_updates(self.name, _log_rows(db, self.sent, width), self._state.tables, width))
+        told = log.read_state(db, self.place).told_to(self._me)
+        return list(encode_updates(self.name, _log_rows(db, self.sent, width, told), self._state.tables, width))
 
     def _send(self, updates: list[UpdatePieces]) -> None:
         with contextlib.ExitStack() as files:
@@ -249,8 +311,9 @@ def _runs(updates: Iterable[UpdatePieces], alone: int) -> Iterator[list[UpdatePi
         yield run
 
 
-def _log_rows(db: sqlite3.Connection, since: int, width: int) -> Iterator[tuple[Any, ...]]:
+def _log_rows(db: sqlite3.Connection, since: int, width: int, told: tuple[str, list[str]]) -> Iterator[tuple[Any, ...]]:
     names = ", ".join(["id", "relation", "op", *(f"{side}{i}" for side in "ba" for i in range(width))])
-    cursor = db.execute(f"SELECT {names} FROM {log.LOG} WHERE id > ? ORDER BY id", (since,))
-    while rows := cursor.fetchmany(_FETCH_ROWS):
+    condition, parameters = told
+    cursor = db.execute(f"SELECT {names} FROM {log.LOG} WHERE id > ? AND {condition} ORDER BY id", (since, *parameters))
+    for rows in chunks(cursor):
         yield from rows

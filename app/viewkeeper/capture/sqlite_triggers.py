@@ -6,28 +6,37 @@ import hashlib
 import re
 import sqlite3
 import time
+import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from viewkeeper.capture.part_marks import OBJECTS, part_marks
+from viewkeeper.capture.sqlite_needs import agreed_marks, is_outlived, note_beginnings, note_needs
 from viewkeeper.capture.trigger_sql import TriggerWriter
 from viewkeeper.errors import Problem, SourceError
 from viewkeeper.managers.sources.sqlite_log import (
     FORMAT,
     LOG,
+    ROWID,
     STATE,
     Captured,
     Layout,
     LogState,
     connect,
+    has_rows,
     is_installed,
     last_id,
     put_state,
     read_state,
+    reading,
     reporting,
+    require_identity,
+    require_known,
     write_boundary,
     writing,
 )
+from viewkeeper.managers.sources.sqlite_projects import NOBODY, Who, needed
+from viewkeeper.managers.sources.sqlite_pruning import forget_unneeded
 from viewkeeper.managers.sources.sqlite_schema import OWN, Table, quoted, read_table
 from viewkeeper.managers.sources.sqlite_watch import used_problems
 
@@ -36,22 +45,32 @@ _COLLATIONS = {"BINARY", "NOCASE", "RTRIM"}
 _RELOAD = "run `viewkeeper init --reload`"
 
 
-def install(name: str, path: str, relations: Mapping[str, Collection[str]], reload: bool = False) -> bool:
-    """Makes exactly these relations captured (relation → columns that views use); is one captured only from now on?
+def install(
+    name: str,
+    path: str,
+    relations: Mapping[str, Collection[str]],
+    reload: bool = False,
+    known: Collection[str] = (),
+    who: Who = NOBODY,
+) -> bool:
+    """Notes that ``who`` needs exactly these relations (relation → columns that views use) and has them captured.
 
-    One transaction; doing it twice changes nothing. A relation whose capture was interrupted (triggers dropped, a used
-    column altered) is refused, because changes may be missing, unless the caller is about to ``reload`` its views.
+    Is something captured for it only from now on? One transaction; doing it twice changes nothing. A relation whose
+    capture was interrupted (triggers dropped, a used column altered) is refused, because changes may be missing, unless
+    the caller is about to ``reload`` its views. So is a database whose log is none of the ``known`` ones: nothing is
+    put into it.
     """
     place = f"source {name}"
     db = connect(path, place)
     try:
         with reporting(place), writing(db):
-            return install_on(db, place, relations, reload)
+            require_known(db, () if reload else known, place)
+            return install_on(db, place, relations, reload, who)
     finally:
         db.close()
 
 
-def install_marks(name: str, path: str, spans: Iterable[Collection[str]]) -> bool:
+def install_marks(name: str, path: str, spans: Iterable[Collection[str]], who: Who = NOBODY) -> bool:
     """Lets programs mark their transactions as parts of ones over these sets of sources (``part_marks``), or no longer.
 
     For a database with a change log. Doing it twice changes nothing; tells whether programs can do it from now on.
@@ -60,68 +79,133 @@ def install_marks(name: str, path: str, spans: Iterable[Collection[str]]) -> boo
     db = connect(path, place)
     try:
         with reporting(place), writing(db):
-            return _install_marks_on(db, part_marks(name, spans))
+            return _install_marks_on(db, agreed_marks(db, name, spans, who))
     finally:
         db.close()
 
 
-def remove(name: str, path: str) -> None:
-    """Takes out everything that was ever installed: triggers, log, state.
+def remove(name: str, path: str, who: Who = NOBODY) -> list[str]:
+    """Takes out what was installed for ``who``; tells which others, by their warehouses, still use the log.
 
-    Only the log's sequence stays, a row in SQLite's own ``sqlite_sequence``: positions must never be used twice.
+    Without others, everything goes: triggers, log, state. Only the log's sequence stays, a row in SQLite's own
+    ``sqlite_sequence``: positions must never be used twice.
     """
     place = f"source {name}"
     db = connect(path, place)
     try:
         with reporting(place), writing(db):
-            rows = db.execute(
-                "SELECT type, name FROM main.sqlite_schema WHERE type IN ('view', 'trigger', 'table') "
-                f"AND name LIKE '{OWN.replace('_', '!_')}%' ESCAPE '!' ORDER BY type DESC"
-            ).fetchall()
-            last = last_id(db) if is_installed(db) else None
-            for kind, own in rows:
-                db.execute(f"DROP {kind.upper()} IF EXISTS {quoted(own)}")  # a view's triggers go with it
-            if last is not None:
-                db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (LOG, last))
+            others = _leave(db, place, who) if is_installed(db) else []
+            if not others:
+                _drop_all(db)
+            return others
     finally:
         db.close()
 
 
-def check_schema(db: sqlite3.Connection, place: str, sent: int) -> LogState:
+def _leave(db: sqlite3.Connection, place: str, who: Who) -> list[str]:
+    """Forgets what ``who`` needs, and takes out what only it needed."""
+    records = read_state(db, place).projects
+    for key in [who.key, *(key for key, needs in records.items() if is_outlived(needs.who, who))]:
+        db.execute(f"DELETE FROM {STATE} WHERE key = ?", (key,))
+    state = read_state(db, place)
+    if not state.projects:
+        return []
+    _narrow(db, place, state.tables)
+    _retire_unneeded(db, state)
+    spans = next((needs for needs in state.projects.values() if needs.spans), None)
+    _install_marks_on(db, {} if spans is None else part_marks(spans.who.source, spans.spans))
+    forget_unneeded(db, state)
+    return sorted({needs.who.where for needs in state.projects.values()})
+
+
+def _drop_all(db: sqlite3.Connection) -> None:
+    rows = db.execute(
+        "SELECT type, name FROM main.sqlite_schema WHERE type IN ('view', 'trigger', 'table') "
+        f"AND name LIKE '{OWN.replace('_', '!_')}%' ESCAPE '!' ORDER BY type DESC"
+    ).fetchall()
+    last = last_id(db) if is_installed(db) else None
+    for kind, own in rows:
+        db.execute(f"DROP {kind.upper()} IF EXISTS {quoted(own)}")  # a view's triggers go with it
+    if last is not None:
+        db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (LOG, last))
+
+
+def unfit(name: str, path: str, relations: Mapping[str, Collection[str]]) -> list[str]:
+    """Why ``install`` would refuse these relations; changes nothing."""
+    place = f"source {name}"
+    db = connect(path, place)
+    try:
+        with reporting(place), reading(db):
+            return _unfit(db, relations)
+    finally:
+        db.close()
+
+
+def check_schema(
+    db: sqlite3.Connection, place: str, sent: int, known: Collection[str] = (), who: Who = NOBODY
+) -> LogState:
     """Called when the schema changed: refits the triggers where that loses nothing, else a source error.
 
-    ``sent`` is the position up to which the log was read while the schema was still the old one.
+    Of what ``who`` needs; without a record of that, of all that is captured.
+    ``sent`` is the position up to which the log, one of the ``known``, was read while the schema was still the old one.
     """
     with reporting(place):
-        state = read_state(db, place)
-        _raise_problems(place, used_problems(db, state))
-        stale = [n for n, c in state.tables.items() if c.active and _is_stale(db, n, c)]
-        if not stale:
-            return state
+        with reading(db):
+            state = read_state(db, place)
+            if not _stale(db, place, state, who):
+                return state
         with writing(db):
-            for relation in stale:
+            state = read_state(db, place)  # another project's capture may have been the first
+            require_identity(state, known, place)
+            for relation in _stale(db, place, state, who):
                 _refit(db, place, relation, state.tables[relation], sent)
             return read_state(db, place)
+
+
+def _stale(db: sqlite3.Connection, place: str, state: LogState, who: Who) -> list[str]:
+    """The relations whose triggers must be written anew; SourceError if one can no longer be trusted."""
+    needs = state.needs(who)
+    wanted = state.tables if needs is None else needs.relations
+    _raise_problems(place, used_problems(db, state, wanted))
+    return [n for n, c in state.tables.items() if n in wanted and c.active and _is_stale(db, n, c)]
 
 
 # ---- installing
 
 
-def install_on(db: sqlite3.Connection, place: str, relations: Mapping[str, Collection[str]], reload: bool) -> bool:
+def install_on(
+    db: sqlite3.Connection, place: str, relations: Mapping[str, Collection[str]], reload: bool, who: Who = NOBODY
+) -> bool:
     first = not is_installed(db)
     if first:
         _create_log(db)
     state = read_state(db, place)
+    if not state.identity:
+        put_state(db, "identity", uuid.uuid4().hex)  # also for a log from before logs had one
+        state = read_state(db, place)
     problems = [] if reload else used_problems(db, state, relations)
     _raise_problems(place, [*problems, *_unfit(db, relations)])
-    new = first
-    for relation in state.tables:
-        if relation not in relations and state.tables[relation].active:
-            _retire(db, relation, state.tables[relation])
-    for relation, used in relations.items():
-        new |= _capture(db, place, relation, tuple(sorted(used)), state, reload)
+    outlived = [key for key, needs in state.projects.items() if key != who.key and is_outlived(needs.who, who)]
+    for key in outlived:
+        db.execute(f"DELETE FROM {STATE} WHERE key = ?", (key,))
+    before = note_needs(db, state, relations, who)
+    for relation in relations:
+        _capture(db, place, relation, read_state(db, place), reload)
+    _narrow(db, place, before.relations.keys() - relations.keys())
+    state = read_state(db, place)
+    _retire_unneeded(db, state)
+    if outlived:
+        forget_unneeded(db, state)
+    return first | note_beginnings(db, state, before, who)
+
+
+def _narrow(db: sqlite3.Connection, place: str, relations: Iterable[str]) -> None:
+    """Somebody needs nothing of these relations any more: only what others need is logged, unless that is broken."""
+    for relation in relations:
         state = read_state(db, place)
-    return new
+        wanted = {relation: needed(state.projects.values(), relation)}
+        if wanted[relation] and state.tables[relation].active and not _is_broken(db, state, relation, wanted[relation]):
+            _capture(db, place, relation, state, reload=False)
 
 
 def _create_log(db: sqlite3.Connection) -> None:
@@ -162,7 +246,7 @@ def _unfit_table(relation: str, table: Table | None) -> list[str]:
     problems = [f"{relation}: unique index {name} is on an expression" for name in table.unique_expressions]
     if table.rowid_name is None and not table.without_rowid:
         problems.append(f"{relation}: columns named rowid, oid and _rowid_ hide the row's identity")
-    foreign = {c for key in table.unique_keys for c in key.collations} - _COLLATIONS
+    foreign = {c for key in table.unique_keys for c in key.collations if c.upper() not in _COLLATIONS}
     problems += [f"{relation}: a unique key has the collation {c}, which only its own programs know" for c in foreign]
     if len(table.columns) > _MOST_COLUMNS:
         problems.append(f"{relation} has more than {_MOST_COLUMNS} columns")
@@ -172,26 +256,32 @@ def _unfit_table(relation: str, table: Table | None) -> list[str]:
     return problems
 
 
-def _capture(
-    db: sqlite3.Connection, place: str, relation: str, used: tuple[str, ...], state: LogState, reload: bool
-) -> bool:
-    """Makes one relation captured with these used columns; was it not before?"""
+def _capture(db: sqlite3.Connection, place: str, relation: str, state: LogState, reload: bool) -> None:
+    """Makes one relation captured, with the columns that anybody needs; those who did before learn of interruptions."""
     captured = state.tables.get(relation)
+    used = needed(state.projects.values(), relation)
     if captured is None:
         number = 1 + max((c.number for c in state.tables.values()), default=0)
         captured = Captured(number, used, (), active=False)
-    interrupted = reload and bool(used_problems(db, state, {relation: used}))
+    interrupted = captured.active and reload and _is_broken(db, state, relation, used)
     if captured.active and not interrupted:
-        if captured.used != used:
-            put_state(db, f"table:{relation}", replace(captured, used=used).dump())
-        if not _is_stale(db, relation, captured):
-            return False
-        since = last_id(db) if reload else state.pruned
-        _refit(db, place, relation, replace(captured, used=used), since)
-        return False
+        captured = replace(captured, used=used)
+        put_state(db, f"table:{relation}", captured.dump())
+        if _is_stale(db, relation, captured):
+            _refit(db, place, relation, captured, state.pruned_of(relation))
+        return
     began = replace(captured, used=used, active=True, since=write_boundary(db))
     _write_triggers(db, relation, began, new_layout=True)
-    return True
+    for key, needs in state.projects.items():
+        put_state(db, key, needs.recaptured(relation, began.since).dump())
+
+
+def _is_broken(db: sqlite3.Connection, state: LogState, relation: str, used: Collection[str]) -> bool:
+    """May changes of an active relation be in no log?"""
+    if used_problems(db, state, {relation: used}):
+        return True
+    table = read_table(db, relation)
+    return table is not None and _may_miss(db, relation, state.tables[relation], table, state.pruned_of(relation))
 
 
 def _refit(db: sqlite3.Connection, place: str, relation: str, captured: Captured, sent: int) -> None:
@@ -199,28 +289,42 @@ def _refit(db: sqlite3.Connection, place: str, relation: str, captured: Captured
     table = read_table(db, relation)
     _raise_problems(place, _unfit_table(relation, table))
     assert table is not None
-    if not _unique_keys(table) <= set(captured.keys) and _has_rows(db, relation, sent):
+    if _may_miss(db, relation, captured, table, sent):
         what = f"{relation}: a unique index was added while changes were made; REPLACE may have deleted rows unseen"
         raise SourceError.at(place, what, _RELOAD)
-    layout = tuple((c.name, c.declared) for c in table.columns)
-    _write_triggers(db, relation, captured, new_layout=layout != captured.layout.columns)
+    _write_triggers(db, relation, captured, new_layout=_layout(_writer(table, captured)) != captured.layout.columns)
+
+
+def _writer(table: Table, captured: Captured) -> TriggerWriter:
+    return TriggerWriter(table.narrowed(captured.used), captured.number)
+
+
+def _layout(writer: TriggerWriter) -> tuple[tuple[str, str], ...]:
+    """What stands in which place of the log."""
+    columns = tuple((c.name, c.declared) for c in writer.table.columns)
+    return (*columns, (ROWID, "INTEGER")) if writer.logs_rowid else columns
 
 
 def _write_triggers(db: sqlite3.Connection, relation: str, captured: Captured, new_layout: bool) -> None:
     table = read_table(db, relation)
     assert table is not None
     _drop_triggers(db, captured)
-    _widen_log(db, len(table.columns))
-    writer = TriggerWriter(table, captured.number)
+    writer = _writer(table, captured)
+    _widen_log(db, len(writer.places))
     for statement in writer.statements():
         db.execute(statement)
     layouts = captured.layouts
     if new_layout:
-        layout = Layout(write_boundary(db), tuple((c.name, c.declared) for c in table.columns))
-        layouts = (*layouts, layout)
+        layouts = (*layouts, Layout(write_boundary(db), _layout(writer)))
     keys = tuple(sorted(_unique_keys(table)))
     written = replace(captured, layouts=layouts, active=True, fingerprint=_fingerprint(writer), keys=keys)
     put_state(db, f"table:{relation}", written.dump())
+
+
+def _retire_unneeded(db: sqlite3.Connection, state: LogState) -> None:
+    for relation, captured in state.tables.items():
+        if captured.active and not any(relation in needs.relations for needs in state.projects.values()):
+            _retire(db, relation, captured)
 
 
 def _retire(db: sqlite3.Connection, relation: str, captured: Captured) -> None:
@@ -255,9 +359,9 @@ def _is_stale(db: sqlite3.Connection, relation: str, captured: Captured) -> bool
     table = read_table(db, relation)
     assert table is not None, "used_problems names missing tables"
     own_newest = table.triggers[-1][0].startswith(OWN)
-    layout = tuple((c.name, c.declared) for c in table.columns)
-    fits = _fingerprint(TriggerWriter(table, captured.number)) == captured.fingerprint
-    return not (own_newest and fits and layout == captured.layout.columns)
+    writer = _writer(table, captured)
+    fits = _fingerprint(writer) == captured.fingerprint
+    return not (own_newest and fits and _layout(writer) == captured.layout.columns)
 
 
 def _fingerprint(writer: TriggerWriter) -> str:
@@ -265,12 +369,20 @@ def _fingerprint(writer: TriggerWriter) -> str:
 
 
 def _unique_keys(table: Table) -> set[str]:
-    return {repr((key.positions, key.collations, key.where)) for key in table.unique_keys}
+    """By names, which stay while other columns come and go."""
+    names = [(tuple(table.columns[i].name for i in key.positions), key) for key in table.unique_keys]
+    return {repr((columns, key.collations, key.where)) for columns, key in names}
 
 
-def _has_rows(db: sqlite3.Connection, relation: str, since: int) -> bool:
-    row = db.execute(f"SELECT 1 FROM {LOG} WHERE id > ? AND relation = ? LIMIT 1", (since, relation)).fetchone()
-    return row is not None
+def _knows_keys(captured: Captured, table: Table) -> bool:
+    """Did the triggers know every unique key? Their positions were noted before their names were."""
+    by_position = {repr((key.positions, key.collations, key.where)) for key in table.unique_keys}
+    return _unique_keys(table) <= set(captured.keys) or by_position <= set(captured.keys)
+
+
+def _may_miss(db: sqlite3.Connection, relation: str, captured: Captured, table: Table, since: int) -> bool:
+    """May REPLACE have deleted rows by a unique key that the triggers did not know?"""
+    return not _knows_keys(captured, table) and has_rows(db, relation, since)
 
 
 def _raise_problems(place: str, problems: Collection[str]) -> None:

@@ -16,8 +16,12 @@ before NEW's own AFTER trigger, so notes of a performed update are settled by wh
 One case stays open: an OR FAIL inside a user's trigger that a foreign key's action fires in the middle of a REPLACE.
 It ends the statement, keeps what REPLACE deleted, and no trigger fires after it.
 
-An identity is the rowid, or the primary key of a WITHOUT ROWID table. Nothing here may conflict itself: a statement's
-OR clause also governs the statements of the triggers it fires.
+An identity is the rowid, or the primary key of a WITHOUT ROWID table; the log has it with every row, after the columns
+where no column is the rowid. Nothing here may conflict itself: a statement's OR clause also governs the statements of
+the triggers it fires.
+
+The triggers name only the columns that somebody needs and those that can make two rows conflict (``Table.narrowed``),
+because SQLite lets nobody drop a column that a trigger names.
 """
 
 from __future__ import annotations
@@ -42,6 +46,8 @@ class TriggerWriter:
         self.pending = pending_table(number)
         self.guarded = bool(table.user_triggers) or table.referenced
         self.positions = range(len(table.columns))
+        self.logs_rowid = table.rowid_name is not None and table.rowid_column is None
+        self.places = range(len(table.columns) + self.logs_rowid)  # of the log
         self.keys = self._keys()
         self.identity = self.keys[0]
 
@@ -133,9 +139,11 @@ class TriggerWriter:
 
     def _after_delete(self) -> list[str]:
         steps = self._settle_abandoned()
-        before = ", ".join(f"b{i}" for i in self.positions)
-        values = ", ".join(self._column("OLD", i) for i in self.positions)
-        return [*steps, f"INSERT INTO {LOG} (relation, op, {before}) VALUES ({self._name}, 'delete', {values})"]
+        values = ", ".join(self._logged("OLD"))
+        return [
+            *steps,
+            f"INSERT INTO {LOG} (relation, op, {self._side('b')}) VALUES ({self._name}, 'delete', {values})",
+        ]
 
     def _note_candidates(self, key: UniqueKey, event: str) -> str:
         """Notes the rows that NEW conflicts with by ``key`` and that have no note yet."""
@@ -197,12 +205,11 @@ class TriggerWriter:
         """Logs what OLD should have been: SQLite read it before other programs altered the row."""
         own = f"SELECT max(id) FROM {self.pending} WHERE {self._same_old('OLD')}"
         altered = f"FROM {self.pending} WHERE id = ({own}) AND altered = 1"
-        before, after = (", ".join(f"{side}{i}" for i in self.positions) for side in ("b", "a"))
-        image = ", ".join(f"i{i}" for i in self.positions)
-        old = ", ".join(self._column("OLD", i) for i in self.positions)
+        image = ", ".join([*(f"i{i}" for i in self.positions), *([self._rid("OLD")] if self.logs_rowid else [])])
+        old = ", ".join(self._logged("OLD"))
         return [
-            f"INSERT INTO {LOG} (relation, op, {before}) SELECT {self._name}, 'delete', {image} {altered}",
-            f"INSERT INTO {LOG} (relation, op, {after}) SELECT {self._name}, 'insert', {old} {altered}",
+            f"INSERT INTO {LOG} (relation, op, {self._side('b')}) SELECT {self._name}, 'delete', {image} {altered}",
+            f"INSERT INTO {LOG} (relation, op, {self._side('a')}) SELECT {self._name}, 'insert', {old} {altered}",
         ]
 
     def _settle_replaced(self, event: str) -> list[str]:
@@ -269,21 +276,25 @@ class TriggerWriter:
     def _name(self) -> str:
         return "'" + self.table.name.replace("'", "''") + "'"
 
+    def _side(self, side: str) -> str:
+        return ", ".join(f"{side}{i}" for i in self.places)
+
+    def _logged(self, row: str) -> list[str]:
+        """The values of a row that the log has, in the order of its places."""
+        return [*(self._column(row, i) for i in self.positions), *([self._rid(row)] if self.logs_rowid else [])]
+
     def _log_insert(self) -> str:
-        after = ", ".join(f"a{i}" for i in self.positions)
-        values = ", ".join(self._column("NEW", i) for i in self.positions)
-        return f"INSERT INTO {LOG} (relation, op, {after}) VALUES ({self._name}, 'insert', {values})"
+        values = ", ".join(self._logged("NEW"))
+        return f"INSERT INTO {LOG} (relation, op, {self._side('a')}) VALUES ({self._name}, 'insert', {values})"
 
     def _log_update(self) -> str:
-        names = ", ".join([*(f"b{i}" for i in self.positions), *(f"a{i}" for i in self.positions)])
-        values = ", ".join(self._column(row, i) for row in ("OLD", "NEW") for i in self.positions)
+        names, values = f"{self._side('b')}, {self._side('a')}", ", ".join([*self._logged("OLD"), *self._logged("NEW")])
         return f"INSERT INTO {LOG} (relation, op, {names}) VALUES ({self._name}, 'update', {values})"
 
     def _log_notes(self, condition: str) -> str:
-        before = ", ".join(f"b{i}" for i in self.positions)
-        values = ", ".join(f"c{i}" for i in self.positions)
+        values = ", ".join(self._logged(self.notes))
         return (
-            f"INSERT INTO {LOG} (relation, op, {before}) "
+            f"INSERT INTO {LOG} (relation, op, {self._side('b')}) "
             f"SELECT {self._name}, 'delete', {values} FROM {self.notes} WHERE {condition}"
         )
 

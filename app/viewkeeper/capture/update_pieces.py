@@ -18,7 +18,7 @@ from typing import IO, Any
 import orjson
 
 from viewkeeper.algebra.types import Type
-from viewkeeper.managers.sources.sqlite_log import Captured, Layout
+from viewkeeper.managers.sources.sqlite_log import ROWID, Captured, Layout
 from viewkeeper.managers.sources.sqlite_values import Misfit, json_value, natural_json
 from viewkeeper.messages import PIECE_BYTES, GlobalPart
 
@@ -142,8 +142,8 @@ class _Encoder:
 
 
 def _fields(layout: Layout) -> list[_Field]:
-    """Every column by its declared type, used or not: a view may come to use it before the message is read."""
-    return [(name, i, _converter(layout.type(i))) for i, (name, _) in enumerate(layout.columns)]
+    """Every logged column by its declared type, whoever's views use it."""
+    return [(name, i, _converter(layout.type(i))) for name, i in layout.places.items() if name != ROWID]
 
 
 def _converter(type: Type) -> Callable[[Any], Any]:

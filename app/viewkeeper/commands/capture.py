@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import threading
 from contextlib import suppress
 from functools import partial
@@ -11,6 +10,7 @@ from functools import partial
 from viewkeeper.capture.side_by_side import SideBySide
 from viewkeeper.commands.capture_attendance import Attendance
 from viewkeeper.commands.capture_print import print_connectors
+from viewkeeper.commands.logs import show_log
 from viewkeeper.commands.names import require_source
 from viewkeeper.config import Config, load_config
 from viewkeeper.job.assembly import make_capture
@@ -21,7 +21,7 @@ from viewkeeper.job.stopping import stoppable
 
 def run(args: argparse.Namespace) -> int:
     """Ctrl-C and SIGTERM are the way to end it, and so a success, unless the capture of a source had failed."""
-    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO)
+    show_log()
     config = load_config(args.conf)
     chosen = [*args.sources, *(args.remove or ()), *(args.print or ())]
     for name in chosen:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from functools import partial
 
 from viewkeeper.capture.connect import Connect, Program, Supervised, reference
 from viewkeeper.capture.debezium_connector import Login, connector
 from viewkeeper.capture.postgres_setup import PostgresCapture
+from viewkeeper.capture.presence import Presence, Present
 from viewkeeper.capture.side_by_side import SideBySide
 from viewkeeper.capture.sqlite_capture import SqliteCapture
 from viewkeeper.capture.topic_end import furthest_sent
 from viewkeeper.config import Config
 from viewkeeper.config_sources import PostgresConfig
-from viewkeeper.errors import SourceError, SourceUnreachable
+from viewkeeper.errors import SourceError, SourceUnreachable, ViewError
 from viewkeeper.job.assembly import Project, make_capture, make_source
 from viewkeeper.job.joining import as_seen
 from viewkeeper.job.looking import LOOK, Onlooker
 from viewkeeper.job.patience import FIRST_START, patiently
 from viewkeeper.local.jars import jar_folder, java
 from viewkeeper.warehouse.topics import ensure_topics
+
+logger = logging.getLogger(__name__)
 
 
 class Attendance:
@@ -34,7 +39,8 @@ class Attendance:
         self.stop = captures.stop
         self._awaited = list(names)
         self._has_begun = False
-        self._sources = {name: make_source(name, section) for name, section in config.sources.items()}
+        self._told: set[str] = set()
+        self._sources = {name: make_source(config, name) for name in config.sources}
         self._onlooker = Onlooker(self._sources.values())
         self._debezium = _Debezium(config, names)
 
@@ -57,13 +63,21 @@ class Attendance:
         missed = {name: looked.away[name] for name in self._awaited if name in looked.away}
         there = [name for name in self._awaited if name not in missed]
         if there or not self._awaited:
-            missed |= self._install(as_seen(self.config, self._sources, looked), there)
+            project = as_seen(self.config, self._sources, looked)
+            self._tell(project.refused)
+            missed |= self._install(project, there)
         self._begin([name for name in there if name not in missed])
         failed = [name for name, error in missed.items() if not isinstance(error, SourceUnreachable)]
         for name in failed:
             self._fail(name, missed[name])
         if self._awaited and len(self._awaited) == waited:
             raise SourceUnreachable([problem for error in missed.values() for problem in error.problems])
+
+    def _tell(self, refused: Mapping[str, ViewError]) -> None:
+        """A view that cannot be understood holds up no capture: what is logged for it stays so."""
+        for name in refused.keys() - self._told:
+            logger.warning("%s; its sources are captured all the same", refused[name])
+        self._told |= refused.keys()
 
     def _install(self, project: Project, names: list[str]) -> dict[str, SourceError]:
         """Makes these sources log what views need; tells which of them cannot begin, and why."""
@@ -73,6 +87,7 @@ class Attendance:
             capture = project.captures[name]
             try:
                 if not project.used(name) and not capture.captured():
+                    self._require_understood(name, project)
                     raise SourceUnreachable.at(f"source {name}", "every view of it waits for another source")
                 project.understood.install(capture)
             except SourceError as error:
@@ -82,12 +97,19 @@ class Attendance:
                 print(f"{name}: created {line}", flush=True)
         return failures
 
+    @staticmethod
+    def _require_understood(source: str, project: Project) -> None:
+        """Raises why no view of a source is understood, unless they wait for another one."""
+        for view, error in project.refused.items():
+            if source in project.sources_of[view]:
+                raise SourceError(error.problems)
+
     def _begin(self, names: list[str]) -> None:
         for name in names:
             self._awaited.remove(name)
             capture = make_capture(self.config, name)
             if isinstance(capture, SqliteCapture):
-                self.captures.start(capture)
+                self.captures.start(Present(capture, Presence.of(self.config.warehouse, name)))
             else:
                 self._debezium.begin(name, self.captures)
         if names:
@@ -137,7 +159,7 @@ class _Debezium:
 
     def _supervise(self, name: str, section: PostgresConfig) -> Supervised:
         login = Login.parse(self._config.place("sources", name, "url"), section.url)
-        variable = f"VIEWKEEPER_PASSWORD_{name.upper()}"
+        variable = f"VIEWKEEPER_PASSWORD_{name}"  # not in capitals: names may differ in case alone
         if login.password:
             self._secrets[variable] = login.password
         made = connector(section, section.topic, login, reference(variable) if login.password else "")

@@ -37,7 +37,9 @@ def print_connectors(config: Config, chosen: list[str]) -> None:
         password = _stand_in(config, name, login)
         made = connector(section, section.topic, login, password)
         print(json.dumps(made.request(), indent=2))
-    _note(f"run 'viewkeeper init {config.file}' first: it makes the publications and slots that these connectors read")
+    _note(
+        f"run 'viewkeeper init {config.pasted}' first: it makes the publications and slots that these connectors read"
+    )
     _note(_RESUMING)
 
 
@@ -45,7 +47,7 @@ def _captured_by_debezium(config: Config, names: list[str]) -> list[str]:
     found = [name for name in names if isinstance(config.sources[name], PostgresConfig)]
     if not found:
         what = f"{', '.join(names)} needs no connector: Debezium does not read it"
-        raise UsageError.at(config.file, what, f"run 'viewkeeper capture {config.file}' for it")
+        raise UsageError.at(config.file, what, f"run 'viewkeeper capture {config.pasted}' for it")
     return found
 
 

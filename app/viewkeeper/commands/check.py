@@ -6,16 +6,21 @@ import argparse
 from collections.abc import Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata
+from confluent_kafka.admin import ClusterMetadata
 
 from viewkeeper.algebra.types import Catalog, Relation
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.registry import SWEEP
+from viewkeeper.capture.debezium_connector import Login
+from viewkeeper.capture.postgres_findings import Finding
 from viewkeeper.capture.postgres_setup import PostgresCapture
-from viewkeeper.commands.kafka import unreachable
+from viewkeeper.capture.sqlite_capture import SqliteCapture
+from viewkeeper.commands.check_sql import scripts
 from viewkeeper.config import Config, load_config
+from viewkeeper.config_groups import ALL
+from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.consistency.levels import Level
+from viewkeeper.counts import some
 from viewkeeper.errors import KafkaError, Problem, SourceError, UserError, ViewkeeperError
 from viewkeeper.integrator.groups import (
     Sharing,
@@ -26,93 +31,135 @@ from viewkeeper.integrator.groups import (
     split_transactions,
 )
 from viewkeeper.job.assembly import keeping_of, make_capture, make_source, parse_views, used_by
-from viewkeeper.job.patience import FIRST_START, patiently
+from viewkeeper.job.named_relations import relations_named, sources_named
 from viewkeeper.managers.keeping import Keeping, weakest
+from viewkeeper.warehouse.brokers import metadata
+from viewkeeper.warehouse.layout import Layout
+
+BROKER_SECONDS = 5.0
+"""What a broker may take to answer."""
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints what is fine; raises everything that is not, together."""
     config = load_config(args.conf)
-    _say("ok", "configuration", f"{_count(config.sources, 'source')}, {_count(config.views, 'view')}")
-    report = _Report(config)
+    report = _Report(config, silent=args.sql)
+    report.say("ok", "configuration", f"{_count(config.sources, 'source')}, {_count(config.views, 'view')}")
+    report.warehouse()
     report.look()
     report.views()
     report.groups()
     report.captures()
+    if args.sql:
+        print(*scripts(config, report.found), sep="\n", flush=True)
     report.finish()
     return 0
 
 
 class _Report:
-    """Looks at sources and Kafka side by side, because each may take the whole deadline to give up."""
+    """Looks at sources and Kafka side by side, because each may take a while to give up; nobody is waited for."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, silent: bool = False):
         self.config = config
+        self.silent = silent
+        self.found: dict[str, list[Finding]] = {}  # by PostgreSQL source
         self.catalog: Catalog = {}
+        self.described: set[str] = set()
         self.errors: list[ViewkeeperError] = []
         self.parsed: dict[str, View] = {}
+
+    def warehouse(self) -> None:
+        with _Collecting(self.errors):
+            Layout(self.config.warehouse, ALL).require_writable()
 
     def look(self) -> None:
         config = self.config
         with ThreadPoolExecutor(len(config.sources) + 1) as pool:
-            described = {
-                name: pool.submit(patiently, make_source(name, section).describe, seconds=FIRST_START)
-                for name, section in config.sources.items()
-            }
-            topics = pool.submit(patiently, lambda: _cluster(config), seconds=FIRST_START)
+            described = {name: pool.submit(make_source(config, name).describe) for name in config.sources}
+            topics = pool.submit(metadata, config.kafka.client(), BROKER_SECONDS)
         for name, looked in described.items():
             with _Collecting(self.errors):
                 found = looked.result()
+                self.described.add(name)
                 self.catalog |= {(name, relation): is_ for relation, is_ in found.items()}
-                _say("ok", f"source {name}", f"{config.sources[name].kind}, {_count(found, 'relation')}")
+                self.say("ok", f"source {name}", f"{config.sources[name].kind}, {_count(found, 'relation')}")
         with _Collecting(self.errors):
-            _say("ok", f"kafka {config.kafka.bootstrap}", _topics(config, topics.result()))
+            self.say("ok", f"kafka {config.kafka.bootstrap}", _topics(config, topics.result()))
 
     def views(self) -> None:
-        """Parses the views, if all of their relations could be looked at."""
-        if {source for source, _ in self.catalog} < set(self.config.sources):
-            return
-        with _Collecting(self.errors):
-            self.parsed = parse_views(self.config, self.catalog)
-            for name, view in self.parsed.items():
-                keeping = keeping_of(self.config.views[name])
-                _say("ok", f"view {name}", _about(view) + _kept_by(keeping))
-                if keeping.level < Level.STRONG:
-                    _say("warning", f"view {name}", _weak(keeping))
-                for warning in unindexed(view, self.catalog):
-                    _say("warning", f"view {name}", warning)
+        """Parses each view by itself, if all of its sources could be looked at."""
+        for name, section in self.config.views.items():
+            if sources_named(section.sql, self.config.sources) <= self.described:
+                with _Collecting(self.errors):
+                    self._view(name)
+
+    def _view(self, name: str) -> None:
+        view = parse_views(self.config, self.catalog, [name])[name]
+        self.parsed[name] = view
+        keeping = keeping_of(self.config.views[name])
+        self.say("ok", f"view {name}", _about(view) + _kept_by(keeping))
+        if keeping.level < Level.STRONG:
+            self.say("warning", f"view {name}", _weak(keeping))
+        for warning in unindexed(view, self.catalog):
+            self.say("warning", f"view {name}", warning)
 
     def groups(self) -> None:
         """How the views are split, if all of them were understood, and what the split does not keep together."""
-        if not self.parsed:
+        if len(self.parsed) < len(self.config.views):
             return
         sources_of = {name: view.sources for name, view in self.parsed.items()}
         with _Collecting(self.errors):
             groups = split(self.config, sources_of)
             for name, views in groups.items():
                 level = weakest({view: keeping_of(self.config.views[view]) for view in views})
-                _say("ok", f"group {name}", _members(views, sources_of, level))
+                self.say("ok", f"group {name}", _members(views, sources_of, level))
             for sharing in shared_sources(self.config, groups, sources_of):
-                _say("warning", _and("group", sharing.groups), _shared(sharing))
+                self.say("warning", _and("group", sharing.groups), _shared(sharing))
             for sharing in split_transactions(self.config, groups, sources_of):
-                _say("warning", _and("group", sharing.groups), _torn(sharing))
+                self.say("warning", _and("group", sharing.groups), _torn(sharing))
 
     def captures(self) -> None:
-        """What each PostgreSQL server says about being captured, as far as it answered before."""
-        for name in sorted({source for source, _ in self.catalog}):
+        """What each database says about being captured, as far as it answered before."""
+        for name in sorted(self.described):
             capture = make_capture(self.config, name)
             if isinstance(capture, PostgresCapture):
                 with _Collecting(self.errors):
                     self._findings(capture)
+            elif isinstance(capture, SqliteCapture):
+                with _Collecting(self.errors):
+                    self._unfit(capture)
+        for name, section in self.config.sources.items():
+            if isinstance(section, PostgresConfig):
+                with _Collecting(self.errors):
+                    Login.parse(self.config.place("sources", name, "url"), section.url)
+
+    def _unfit(self, capture: SqliteCapture) -> None:
+        for warning in capture.warnings():
+            self.say("warning", capture.place, warning)
+        if problems := capture.problems(used_by(self.parsed, capture.name)):
+            raise SourceError(problems)
 
     def _findings(self, capture: PostgresCapture) -> None:
-        found = capture.findings(used_by(self.parsed, capture.name))
+        found = self.found[capture.name] = capture.findings(self._used(capture.name))
         for finding in found:
             if finding.verdict != "problem":
-                _say(finding.verdict, capture.place, str(finding))
+                self.say(finding.verdict, capture.place, str(finding))
         problems = [finding.problem(capture.place) for finding in found if finding.verdict == "problem"]
         if problems:
             raise SourceError(problems)
+
+    def _used(self, source: str) -> dict[str, list[str]]:
+        """What views use of a source; of those that were not understood, the relations that they name."""
+        used = used_by(self.parsed, source)
+        for name, section in self.config.views.items():
+            if name not in self.parsed:
+                named = {r.lower() for s, r in relations_named(section.sql, self.config.sources) if s == source}
+                used |= {r: [] for s, r in self.catalog if s == source and r.lower() in named and r not in used}
+        return used
+
+    def say(self, verdict: str, about: str, what: str) -> None:
+        if not self.silent:
+            print(f"{verdict:8}{about}: {what}", flush=True)
 
     def finish(self) -> None:
         """Raises all that was found; what the user can change comes before what the world must."""
@@ -187,13 +234,6 @@ def _torn(sharing: Sharing) -> str:
     return f"of a transaction over {sources} (global_txn) each shows its own parts by itself; groups: auto joins them"
 
 
-def _cluster(config: Config) -> ClusterMetadata:
-    try:
-        return AdminClient(config.kafka.client()).list_topics(timeout=5)
-    except KafkaException as e:
-        raise unreachable(config, e) from None
-
-
 def _topics(config: Config, cluster: ClusterMetadata) -> str:
     """How many of the topics exist; one of several partitions has no order, and so cannot be used."""
     topics = [*(s.topic for s in config.sources.values()), *(v.topic for v in config.views.values())]
@@ -217,8 +257,4 @@ def _and(noun: str, names: Sequence[str]) -> str:
 
 
 def _count(things: Sized, noun: str) -> str:
-    return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
-
-
-def _say(verdict: str, about: str, what: str) -> None:
-    print(f"{verdict:8}{about}: {what}", flush=True)
+    return some(len(things), noun)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import NoReturn
 
+from viewkeeper import signals
 from viewkeeper.config import Config, load_config
 from viewkeeper.errors import UsageError, WorldError
 from viewkeeper.job.assembly import assemble
@@ -45,25 +44,18 @@ HURRY = 2.0
 """Seconds that processes get to end by themselves when the demo is broken off."""
 
 EXAMPLES = 5
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(args: argparse.Namespace) -> int:
     """0 if every view is proven equal to recomputation, 1 if not; however it ends, every process ends with it."""
-    for number in _SIGNALS:
-        signal.signal(number, _interrupt)
+    signals.interrupt()
     folder = DemoFolder(Path(args.dir))
     demo = Demo(PostgresWorld(folder) if args.postgres else SqliteWorld(folder), args.seconds, Screen())
     try:
         return demo.run()
     finally:
-        for number in _SIGNALS:  # a second Ctrl-C must not keep us from ending what we started
-            signal.signal(number, signal.SIG_IGN)
+        signals.pass_over()  # Ctrl-C must not keep us from ending what we started
         demo.end()
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 class Demo:

@@ -12,6 +12,7 @@ from viewkeeper.algorithms.registry import SWEEP
 from viewkeeper.commands.names import require_view
 from viewkeeper.config import load_config
 from viewkeeper.consistency.levels import Level
+from viewkeeper.counts import some
 from viewkeeper.job.assembly import assemble
 from viewkeeper.managers.keeping import REFRESH, Keeping
 
@@ -69,7 +70,7 @@ def _promise(keeping: Keeping) -> Iterator[str]:
 
 def _period(keeping: Keeping) -> str:
     every = keeping.every
-    return f"{every} updates" if isinstance(every, int) else f"{every.total_seconds():g} s" if every else "batch"
+    return some(every, "update") if isinstance(every, int) else f"{every.total_seconds():g} s" if every else "batch"
 
 
 _MEANING = {

@@ -8,10 +8,12 @@ from collections.abc import Collection
 from viewkeeper.commands.logs import show_log
 from viewkeeper.commands.names import require_view
 from viewkeeper.config import load_config
+from viewkeeper.counts import some
 from viewkeeper.job.assembly import Project, assemble
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.moving import settle_groups
 from viewkeeper.job.opening import Opening
+from viewkeeper.warehouse.durability import disk
 from viewkeeper.warehouse.reader import WarehouseReader
 from viewkeeper.warehouse.warehouse import Warehouse
 
@@ -35,11 +37,12 @@ def run(args: argparse.Namespace) -> int:
     for group, cut in cuts.items():
         of_group = "" if len(cuts) == 1 else f"group {group}: "
         loaded = cut != before[group]
-        print(f"{of_group}{len(cut.versions)} views at cut {cut.cut}" + ("" if loaded else ", nothing to do"))
+        stand = f"{some(len(cut.versions), 'view')} at cut {cut.cut}, update {cut.last_update}"
+        print(f"{of_group}{stand}{'' if loaded else ', nothing to do'}")
     return 0
 
 
 def _opened(part: Project, reload: Collection[str]) -> Keeper:
     config = part.config
     mine = [name for name in reload if name in part.views]
-    return Opening(part, Warehouse(config.warehouse, part.group, keep=config.keep), mine).open()
+    return Opening(part, Warehouse(config.warehouse, part.group, config.keep, disk(config.durability)), mine).open()

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import logging
 
+from viewkeeper.remedies import completed
+
+
+class Pasteable(logging.Formatter):
+    """Lines whose remedies can be pasted."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return completed(super().format(record))
+
 
 def show_log() -> None:
     """From now on, what is worth knowing is shown as it happens."""
-    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO)
+    shown = logging.StreamHandler()
+    shown.setFormatter(Pasteable("%(asctime)s %(message)s", "%H:%M:%S"))
+    logging.basicConfig(handlers=[shown], level=logging.INFO)
     logging.getLogger("py4j").setLevel(logging.WARNING)

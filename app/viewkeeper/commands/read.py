@@ -6,21 +6,23 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
+from viewkeeper.commands import read_table
+from viewkeeper.commands import status_text as say
 from viewkeeper.commands.names import require_views
 from viewkeeper.config import Config, load_config
+from viewkeeper.counts import some
 from viewkeeper.errors import Problem, UsageError
 from viewkeeper.warehouse.groups import common_group
 from viewkeeper.warehouse.reader import WarehouseReader
 from viewkeeper.warehouse.rendering import json_values
 
-TABLE_ROWS = 1_000
-"""More rows than this are no longer read by eye; the other formats print them all."""
+TABLE_ROWS, SCREEN_ROWS, SCREEN_RECORDS = 1_000, 50, 10
+"""More rows than this are no longer read by eye, on a screen, or one below the other; other formats print them all."""
 
 Row = tuple[Any, ...]
 
@@ -30,6 +32,8 @@ def run(args: argparse.Namespace) -> int:
     config = load_config(args.conf)
     require_views(config, args.views)
     views = list(dict.fromkeys(args.views))
+    if args.limit is not None and args.format != "table":
+        raise UsageError.at("read", f"--limit is for tables; {args.format} has all rows", "leave one of them out")
     if len(views) > 1 and args.format == "csv":
         raise UsageError.at("read", "csv has room for one view only", "name one view, or use --format json")
     try:
@@ -51,11 +55,30 @@ class _View:
     def columns(self) -> list[str]:
         return list(self.reader.schema.names)
 
+    @property
+    def numbers(self) -> set[str]:
+        kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+        return {field.name for field in self.reader.schema if any(is_kind(field.type) for is_kind in kinds)}
+
     def rows(self) -> Iterator[Row]:
         """The rows with their values as JSON has them."""
         for batch in self.reader:
-            columns = [json_values(column) for column in pa.Table.from_batches([batch]).columns]
-            yield from zip(*columns, strict=True)
+            yield from _rows(batch)
+
+    def first(self, most: int) -> tuple[list[Row], int]:
+        """The first rows, and how many there are besides."""
+        found: list[Row] = []
+        left = 0
+        for batch in self.reader:
+            taken = batch.slice(0, most - len(found))
+            found += _rows(taken)
+            left += len(batch) - len(taken)
+        return found, left
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
+    columns = [json_values(column) for column in pa.Table.from_batches([batch]).columns]
+    yield from zip(*columns, strict=True)
 
 
 def _readers(config: Config, views: list[str], number: int | None, update: int | None) -> list[_View]:
@@ -63,7 +86,8 @@ def _readers(config: Config, views: list[str], number: int | None, update: int |
     group = common_group(config.warehouse, views)
     warehouse = WarehouseReader(config.warehouse, group, keep=config.keep)
     cut = warehouse.newest() if number is None else warehouse.cut(number)
-    at = f"after update {update}" if cut is None or update is not None else f"at cut {cut.cut}"
+    stands = None if cut is None or update is not None else f"at cut {cut.cut}, update {cut.last_update}"
+    at = stands or f"after update {update}"
     return [_View(view, at, warehouse.read(view, cut, update)) for view in views]
 
 
@@ -75,12 +99,9 @@ def _print(args: argparse.Namespace, views: list[_View]) -> None:
             _print_json(view.columns, view.rows())
         case "json", _:
             _print_json_object(views)
-        case "table", [view]:
-            _print_table(view.columns, view.rows())
         case _:
             for view in views:
-                print(f"{view.name} {view.at}", flush=True)
-                _print_table(view.columns, view.rows())
+                _print_table(view, args.limit)
 
 
 def _print_json_object(views: list[_View]) -> None:
@@ -110,36 +131,23 @@ def _print_csv(names: list[str], rows: Iterator[Row]) -> None:
 
 
 def _field(value: Any) -> str:
-    text = _shown(value, null="")
+    text = read_table.shown(value, null="")
     if value == "" or any(character in text for character in ',"\r\n'):
         return '"' + text.replace('"', '""') + '"'
     return text
 
 
-def _print_table(names: list[str], rows: Iterator[Row]) -> None:
-    """A table no wider than the terminal."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = list(islice(rows, TABLE_ROWS))
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for i, name in enumerate(names):
-        number = any(isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in shown)
-        table.add_column(Text(name), justify="right" if number else "left", overflow="fold")
-    for row in shown:
-        table.add_row(*(Text(_shown(value, null="NULL")) for value in row))
-    console = Console(highlight=False)
-    console.print(table)
-    more = sum(1 for _ in rows)
-    console.print(f"{len(shown) + more:,} rows" + (f", {more:,} not shown; --format csv prints all" if more else ""))
-
-
-def _shown(value: Any, null: str) -> str:
-    match value:
-        case None:
-            return null
-        case bool():
-            return "true" if value else "false"
-    return str(value)
+def _print_table(view: _View, limit: int | None) -> None:
+    """What the view is at, and as many rows as somebody reads; how many there are besides is told."""
+    console = say.console()
+    rows, left = view.first(limit if limit is not None else SCREEN_ROWS if console.is_terminal else TABLE_ROWS)
+    told = rows
+    if limit is None and console.is_terminal and not read_table.fits(view.columns, rows, console.width):
+        told = rows[:SCREEN_RECORDS]
+    left += len(rows) - len(told)
+    print(f"{view.name} {view.at}")
+    if told:
+        print(*read_table.lines(view.columns, told, console.width, view.numbers), sep="\n")
+    if left:
+        print(read_table.more(left))
+    print(some(len(told) + left, "row"), flush=True)

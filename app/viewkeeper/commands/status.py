@@ -41,17 +41,18 @@ def show(console: Console, state: State) -> None:
 
 
 def _show_sources(console: Console, sources: Mapping[str, SourceState]) -> None:
-    columns = ("source", "position", "last change", "messages behind", "questions", "keys", "rows", "compensated")
-    table = _table(*columns, numbers=columns[1:])
+    numbers = ("behind", "position", "questions", "keys", "rows", "compensated")
+    table = _table("source", "capture", *numbers, numbers=numbers)
     reasons: dict[str, None] = {}  # each told once, in order
     for name, source in sources.items():
-        cells = [source.last_change, source.messages_behind]
+        cells = [source.last_change, source.updates_behind, source.capture_running]
         reasons |= {str(cell): None for cell in cells if say.is_unknown(cell)}
         table.add_row(
             name,
+            say.capture(source),
+            UNKNOWN if say.is_unknown(source.updates_behind) else say.counted(source.updates_behind),
             say.position(source.position),
-            *(UNKNOWN if say.is_unknown(cell) else say.counted(cell) for cell in cells),
-            *(f"{source.asked[key]:,}" for key in columns[4:]),
+            *(f"{source.asked[key]:,}" for key in numbers[2:]),
         )
     console.print(table)
     for reason in reasons:
@@ -69,7 +70,7 @@ def _show_group(console: Console, name: str, group: GroupState, views: Mapping[s
     for view, state in views.items():
         stored = (say.or_dash(state.folded), say.or_dash(state.version))
         waits_for = Text(state.waits_for or "")
-        table.add_row(view, state.algorithm, say.promise(state), say.counted(state.behind), *stored, waits_for)
+        table.add_row(view, state.algorithm, say.promise(state), say.behind(state), *stored, waits_for)
     console.print(table, Text(), sep="\n")
     if group.table.rows and not group.running:
         console.print("as the job left it:")

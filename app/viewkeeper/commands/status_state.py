@@ -9,10 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from viewkeeper.commands.status_groups import configured_groups
-from viewkeeper.commands.status_sources import Looked, look_at_sources
+from viewkeeper.commands.status_lag import Behind, Lags, captured, in_no_cut
+from viewkeeper.commands.status_sources import Looked, Start, look_at_sources
 from viewkeeper.config import Config
 from viewkeeper.consistency.levels import Level
 from viewkeeper.job.assembly import keeping_of
+from viewkeeper.job.named_relations import relations_named
 from viewkeeper.job.status import StatusFile
 from viewkeeper.managers.keeping import weakest
 from viewkeeper.messages import Reached
@@ -96,7 +98,12 @@ class GroupState:
 
 @dataclass(frozen=True)
 class SourceState:
-    """A source. ``position`` is where the group stands that is furthest back; ``positions`` has all of them."""
+    """A source. ``position`` is where the group stands that is furthest back; ``positions`` has all of them.
+
+    ``messages_behind`` counts the messages of ``updates_behind`` updates that the topic holds and that some group has
+    in no cut. What the source's own log holds and the topic does not is ``uncaptured``: changes of rows, or bytes of
+    the log (``uncaptured_bytes``), of which nobody knows whether they hold any.
+    """
 
     topic: str
     position: str | None
@@ -104,12 +111,18 @@ class SourceState:
     last_change: str | None
     messages_behind: int | str | None
     asked: Mapping[str, int]
+    updates_behind: int | str | None = None
+    capture_running: bool | str | None = None
+    uncaptured: int | None = None
+    uncaptured_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class ViewState:
-    """A view. ``behind`` counts the updates that concern it and are in no cut: ``owed`` by its manager, or ``held``.
+    """A view. ``behind`` counts all that concerns it and is in no cut: updates that are ``owed`` by its manager or
+    ``held``, that have ``arrived``, that are ``unread`` in topics, and changes that are ``uncaptured``.
 
+    ``behind`` is null where one of these cannot be known; ``behind_at_least`` then counts the others.
     ``moved_from`` names the group that the warehouse has it in, where that is not the configuration's.
     """
 
@@ -126,6 +139,10 @@ class ViewState:
     held: int | None
     waits_for: str | None
     moved_from: str | None
+    arrived: int | None = None
+    unread: int | None = None
+    uncaptured: int | None = None
+    behind_at_least: int | None = None
 
 
 @dataclass(frozen=True)
@@ -141,7 +158,8 @@ class State:
 
 def gather(config: Config) -> State:
     """Looks at everything once, sources and topics included."""
-    return Observer(config).look(look_at_sources(config))
+    observer = Observer(config)
+    return observer.look(look_at_sources(config, observer.starts()))
 
 
 class Observer:
@@ -150,7 +168,19 @@ class Observer:
     def __init__(self, config: Config):
         self.config = config
         self.groups = configured_groups(config)
+        self.named = {view: relations_named(section.sql, config.sources) for view, section in config.views.items()}
         self._readers: dict[str, WarehouseReader] = {}
+
+    def starts(self) -> dict[str, Start]:
+        """From where on the topics of sources hold what some group has in no cut, or the job has not read."""
+        found: dict[str, Start] = {}
+        for group in self.groups:
+            if (cut := self._reader(group).newest()) is None:
+                continue
+            for source, offset in cut.offsets.items():
+                start = Start(offset, Reached.parse(cut.positions[source]).furthest)
+                found[source] = start if source not in found else found[source].and_(start)
+        return found
 
     def look(self, sources: Mapping[str, Looked]) -> State:
         """The warehouse and the job now, and the sources as they were looked at."""
@@ -158,12 +188,13 @@ class Observer:
         cuts = {group: self._reader(group).newest() for group in {**self.groups, **self._left()}}
         found = {group: self._group(group, files[group], cuts[group]) for group in self.groups}
         only = next(iter(found.values())) if len(found) == 1 else None
+        lags = Lags(self.config, self.named, sources)
         return State(
             job=_job(found, files, only),
             cut=None if only is None else only.cut,
             groups=found,
             sources={name: self._source(name, cuts, found, sources.get(name)) for name in self.config.sources},
-            views=self._views(files, cuts, found),
+            views=self._views(files, cuts, found, lags),
         )
 
     def _left(self) -> dict[str, None]:
@@ -208,19 +239,26 @@ class Observer:
     ) -> SourceState:
         using = {g: cut for g in found if (cut := cuts[g]) is not None and name in cut.positions}
         positions = {group: cut.positions[name] for group, cut in using.items()}
-        offset = min((cut.offsets[name] for cut in using.values()), default=None)
         asked = [group.asked[name] for group in found.values() if name in group.asked]
+        names = {relation.casefold() for named in self.named.values() for source, relation in named if source == name}
+        messages, updates = in_no_cut(name, names, list(using.values()), looked)
         return SourceState(
             topic=self.config.sources[name].topic,
             position=min(positions.values(), key=lambda text: Reached.parse(text).furthest, default=None),
             positions=positions,
             last_change=None if looked is None else looked.last_change,
-            messages_behind=None if looked is None else looked.behind(offset),
+            messages_behind=messages,
             asked={kind: sum(tally.get(kind, 0) for tally in asked) for kind in NOT_ASKED},
+            updates_behind=updates,
+            **captured(names, looked),
         )
 
     def _views(
-        self, files: Mapping[str, Mapping[str, Any]], cuts: Mapping[str, Cut | None], found: Mapping[str, GroupState]
+        self,
+        files: Mapping[str, Mapping[str, Any]],
+        cuts: Mapping[str, Cut | None],
+        found: Mapping[str, GroupState],
+        lags: Lags,
     ) -> dict[str, ViewState]:
         inexact = self._inexact()
         states = {}
@@ -229,11 +267,19 @@ class Observer:
             for view in views:
                 other = [g for g, c in cuts.items() if g != group and c is not None and view in c.versions]
                 waiting = told.get(view, {}) | ({} if found[group].running else {"waits_for": None})
-                states[view] = self._view(view, group, cuts[group], waiting, inexact.get(view), other)
+                behind = lags.of(view, cuts[group], files[group])
+                states[view] = self._view(view, group, cuts[group], waiting, inexact.get(view), other, behind)
         return {view: states[view] for view in self.config.views}
 
     def _view(
-        self, view: str, group: str, cut: Cut | None, told: Mapping[str, Any], inexact: str | None, other: list[str]
+        self,
+        view: str,
+        group: str,
+        cut: Cut | None,
+        told: Mapping[str, Any],
+        inexact: str | None,
+        other: list[str],
+        behind: Behind,
     ) -> ViewState:
         section = self.config.views[view]
         loaded = cut is not None and view in cut.versions
@@ -246,11 +292,15 @@ class Observer:
             reason=inexact,
             algorithm=section.algorithm,
             level=str(keeping_of(section).level),
-            behind=told.get("behind"),
+            behind=behind.total,
             owed=told.get("owed"),
             held=told.get("held"),
             waits_for=told.get("waits_for"),
             moved_from=other[0] if other and not loaded else None,
+            arrived=behind.arrived if behind.loaded else None,
+            unread=behind.unread if behind.loaded else None,
+            uncaptured=behind.uncaptured if behind.loaded else None,
+            behind_at_least=behind.at_least,
         )
 
     def _inexact(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from viewkeeper.commands.status_state import RowState, TableState
+from viewkeeper.counts import some
 from viewkeeper.merge.view_update_table import Color
 
 STYLES = {
@@ -69,7 +70,7 @@ class Drawing:
         first = max(0, min(self.gray, len(self.rows) - most))
         shown = self.rows[first : first + most]
         left = self.pending - max(0, len(shown) - (self.gray - first))
-        notes = [f"{left:,} more updates"] * bool(left) + [f"{self.missing} more views"] * bool(self.missing)
+        notes = [some(n, f"more {noun}") for n, noun in ((left, "update"), (self.missing, "view")) if n]
         return [
             self.heading,
             *([self.counts] if counts else ()),

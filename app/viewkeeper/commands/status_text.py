@@ -9,11 +9,14 @@ from datetime import UTC, datetime
 from rich.console import Console
 from rich.text import Text
 
+from viewkeeper.capture.postgres_findings import size
 from viewkeeper.commands.status_sources import UNKNOWN
-from viewkeeper.commands.status_state import GroupState, JobState, State, ViewState
+from viewkeeper.commands.status_state import GroupState, JobState, SourceState, State, ViewState
 from viewkeeper.consistency.levels import Level
+from viewkeeper.counts import some
 from viewkeeper.job.picture import spoken
 from viewkeeper.messages import Reached
+from viewkeeper.remedies import completed
 
 SILENT = 10.0
 """Seconds without a heartbeat after which it is worth a word."""
@@ -34,7 +37,7 @@ def job_line(job: JobState) -> str:
     """Whether there is a job, and how it does."""
     if not job.running:
         return "no job is running"
-    updates = "1 update" if job.updates_handled == 1 else f"{job.updates_handled:,} updates"
+    updates = some(job.updates_handled, "update")
     line = f"job {job.pid} is running since {(job.started or '')[:19]}Z, {updates} handled"
     silent = 0.0 if job.heartbeat is None else _age(datetime.fromisoformat(job.heartbeat))
     return f"{line}, not heard of for {spoken(silent)}" if silent > SILENT else line
@@ -49,6 +52,10 @@ def troubles(state: State) -> Iterator[Text]:
             yield Text(f"group {name} waits: {group.waiting}", style=TROUBLE)
         elif state.job.running and not group.running:
             yield Text(f"group {name} {_not_running(state.job, group)}", style="bold")
+    for name, source in state.sources.items():
+        if source.capture_running is False and source.position is not None:
+            left = unsent(source)
+            yield Text(f"source {name} is not being captured{left and f': {left} to send'}", style=TROUBLE)
     for name, view in state.views.items():
         if not view.exact:
             yield Text(f"view {name} is not exact: {view.reason}", style=TROUBLE)
@@ -56,7 +63,7 @@ def troubles(state: State) -> Iterator[Text]:
             told = (
                 f"view {name} is in group {view.moved_from} of the warehouse: load it with 'viewkeeper init --reload'"
             )
-            yield Text(told, style=TROUBLE)
+            yield Text(completed(told), style=TROUBLE)
 
 
 def group_line(name: str, group: GroupState) -> Text:
@@ -64,7 +71,7 @@ def group_line(name: str, group: GroupState) -> Text:
     head = Text.assemble((f"group {name}", "bold"), ": ")
     cut = group.cut
     if cut is None:
-        return head.append("no cut yet: run 'viewkeeper init' or 'viewkeeper run'")
+        return head.append(completed("no cut yet: run 'viewkeeper init' or 'viewkeeper run'"))
     head.append(f"cut {cut.cut}, update {cut.last_update}, {spoken(max(0.0, _age(cut.committed_at)))} ago, ")
     head.append(f"level {cut.level} ({group.algorithm})")
     if group.table.pending:
@@ -87,6 +94,30 @@ def promise(view: ViewState) -> str:
     if not view.exact:
         return "not exact"
     return "none" if view.level == str(Level.INCONSISTENT) else f"exact, {view.level}"
+
+
+def behind(view: ViewState) -> str:
+    """How much a view lacks, or how much at least."""
+    if not view.loaded:
+        return or_dash(None)
+    if view.behind is not None:
+        return counted(view.behind)
+    return f"≥ {view.behind_at_least:,}" if view.behind_at_least else UNKNOWN
+
+
+def capture(source: SourceState) -> str:
+    """Whether a source is being captured, and what was not sent yet."""
+    if source.capture_running is None or isinstance(source.capture_running, str):
+        return or_dash(None) if source.capture_running is None else UNKNOWN
+    state, left = "running" if source.capture_running else "not running", unsent(source)
+    return f"{state}, {left} to send" if left else state
+
+
+def unsent(source: SourceState) -> str:
+    """What a source's log holds and its topic does not; empty if that is nothing, or not known."""
+    if source.uncaptured_bytes:
+        return f"{size(source.uncaptured_bytes)} of log"
+    return some(source.uncaptured, "change") if source.uncaptured else ""
 
 
 def position(text: str | None) -> str:

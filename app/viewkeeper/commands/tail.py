@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka import KafkaError as Reason
 
+from viewkeeper import signals
+from viewkeeper.commands import status_text as say
+from viewkeeper.commands import tail_text
 from viewkeeper.commands.kafka import unreachable
 from viewkeeper.commands.names import require_view
 from viewkeeper.config import Config, load_config
@@ -21,17 +24,30 @@ def run(args: argparse.Namespace) -> int:
     """Prints messages until the end of the topic or, following, until Ctrl-C, which is the way to end it."""
     config = load_config(args.conf)
     require_view(config, args.view)
+    show = _show_text if (args.format or ("text" if sys.stdout.isatty() else "json")) == "text" else _show_json
+    signals.interrupt()
     try:
         for message in _messages(config, config.views[args.view].topic, args):
-            print(message.value().decode("utf-8", "replace"))
+            show(message.value())
             # A follower sees each message at once; a pile of old ones is written in blocks.
             if not args.no_follow:
                 sys.stdout.flush()
-    except KeyboardInterrupt:
-        return 0
     except KafkaException as e:
         raise unreachable(config, e) from None
     return 0
+
+
+def _show_json(value: bytes) -> None:
+    print(value.decode("utf-8", "replace"))
+
+
+def _show_text(value: bytes) -> None:
+    """Lines no longer than a terminal's; where there is none, as long as they are."""
+    console = say.console()
+    for line in tail_text.lines(value):
+        console.print(
+            line, no_wrap=True, overflow="ellipsis" if console.is_terminal else "ignore", crop=console.is_terminal
+        )
 
 
 def _messages(config: Config, topic: str, args: argparse.Namespace) -> Iterator[Message]:
@@ -58,7 +74,7 @@ def _bounds(consumer: Consumer, config: Config, topic: str) -> tuple[int, int]:
     try:
         found = consumer.list_topics(topic, timeout=5).topics[topic]
         if found.error is not None:
-            raise KafkaError.at(f"topic {topic}", "does not exist", f"run: viewkeeper init {config.file}")
+            raise KafkaError.at(f"topic {topic}", "does not exist", f"run: viewkeeper init {config.pasted}")
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=5)
     except KafkaException as e:
         raise unreachable(config, e) from None

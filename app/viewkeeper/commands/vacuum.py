@@ -80,7 +80,7 @@ def _remove_views(config: Config) -> None:
     for view in sorted(held.keys() - config.views.keys()):
         print(
             f"view {view}: it is not in {config.file}, but in the newest cut of group {held[view]}, so it stays; "
-            f"run 'viewkeeper init {config.file}' first"
+            f"run 'viewkeeper init {config.pasted}' first"
         )
     gone = sorted(views_on_disk(config.warehouse) - held.keys() - config.views.keys())
     for view in gone:

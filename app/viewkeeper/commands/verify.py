@@ -16,13 +16,16 @@ from viewkeeper.commands.names import require_view
 from viewkeeper.commands.verify_levels import level_report
 from viewkeeper.config import load_config
 from viewkeeper.consistency.levels import Level
+from viewkeeper.counts import of
 from viewkeeper.errors import Problem, SnapshotLost, SourceUnreachable, UsageError
 from viewkeeper.job.assembly import Project, assemble
 from viewkeeper.job.compensating import beyond
 from viewkeeper.job.freezing import frozen
 from viewkeeper.job.judging import Judged, Judging
 from viewkeeper.job.loading import Comparison, compare
+from viewkeeper.job.source_identity import SourceIdentities
 from viewkeeper.managers.sources import Source
+from viewkeeper.remedies import completed
 from viewkeeper.warehouse.cuts import Cut
 from viewkeeper.warehouse.reader import WarehouseReader
 
@@ -120,6 +123,7 @@ def _at_newest_cut(project: Project, warehouse: WarehouseReader, names: list[str
         _refuse_other_definitions(project, warehouse, names)
         sources = {name: source for name, source in project.sources.items() if name in cut.positions}
         try:
+            SourceIdentities.of(project.config.warehouse, project.group).require(sources)
             with frozen(sources, cut.positions, hold=True) as at:
                 found = work(_AtCut(cut, at.sources, at.snapshots, beyond(project, cut, at)))
                 at.confirm()
@@ -140,17 +144,19 @@ def _refuse_other_definitions(project: Project, warehouse: WarehouseReader, name
             Problem(
                 config.place("views", name, "sql"),
                 "differs from the SQL that the view was loaded with",
-                f"load it again with 'viewkeeper init {config.file} --reload {name}'",
+                f"load it again with 'viewkeeper init {config.pasted} --reload {name}'",
             )
             for name in changed
         )
 
 
 def _report(result: Comparison, view: View, cut: Cut) -> None:
+    at = f"at cut {cut.cut}, update {cut.last_update}"
     if result.differing == 0:
-        print(f"{result.view}: equal to recomputation at cut {cut.cut}, update {cut.last_update} ({result.rows} rows)")
+        print(f"{result.view}: equal to recomputation {at} ({result.rows} {of(result.rows, 'row')})")
     else:
-        print(f"{result.view}: {result.differing} rows differ from recomputation at cut {cut.cut}")
+        differ = f"{of(result.differing, 'row')} {'differs' if result.differing == 1 else 'differ'}"
+        print(f"{result.view}: {result.differing} {differ} from recomputation {at}")
         for text in differing(view.schema, [(tuple(row.values()), count) for row, count in result.examples]):
             print(f"  {text}")
         if result.differing > len(result.examples):
@@ -160,4 +166,5 @@ def _report(result: Comparison, view: View, cut: Cut) -> None:
 
 def _report_inexact(view: str, reason: str | None) -> None:
     if reason is not None:
-        print(f"{view}: exactness is not promised since {reason}; load it again with 'viewkeeper init --reload'")
+        remedy = completed(f"view {view}: load it again with 'viewkeeper init --reload'").removeprefix(f"view {view}: ")
+        print(f"{view}: exactness is not promised since {reason}; {remedy}")

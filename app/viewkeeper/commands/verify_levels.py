@@ -54,7 +54,7 @@ def _evidence(judged: Judged, verdict: Verdict) -> Iterator[str]:
 def _obstacle(judged: Judged, verdict: Verdict) -> str:
     """The state that has no source state, or the source state that no state shows."""
     if verdict.holds is not None and verdict.missing is not None:
-        return f"{judged.source_state(verdict.missing)} is skipped: no state of the warehouse shows it"
+        return f"{judged.source_state(verdict.missing)} is skipped: the warehouse does not show it at its update"
     if verdict.holds is not None and verdict.first_without is not None:
         after = " that comes after those of the states before it" if verdict.level >= Level.STRONG else ""
         return f"{judged.state(verdict.first_without)} is that of no source state{after}"

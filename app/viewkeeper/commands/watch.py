@@ -1,33 +1,34 @@
 """``viewkeeper watch``: the groups and their ViewUpdateTables as they move, until Ctrl-C.
 
-A frame reads the status files and the newest cuts only. The sources' topics are looked at now and then by a thread of
-its own, so that a broker that is away holds nothing up; the sources are not asked at all.
+A frame reads the status files and the newest cuts only. The sources and their topics are looked at now and then by a
+thread of its own, so that a broker that is away holds nothing up.
 """
 
 from __future__ import annotations
 
 import argparse
-import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from types import FrameType
 
 from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from viewkeeper import signals
 from viewkeeper.commands import status_text as say
-from viewkeeper.commands.status_sources import UNKNOWN, Looked, look_at_topics
+from viewkeeper.commands.status_sources import UNKNOWN, Looked, look_at_sources
 from viewkeeper.commands.status_state import GroupState, Observer, SourceState, State
 from viewkeeper.commands.status_table import Drawing, drawn, legend
 from viewkeeper.config import Config, load_config
+from viewkeeper.counts import some
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.job.picture import ROWS
 
-TOPICS_EVERY = 5.0
-"""Seconds between two looks at the sources' topics."""
+SOURCES_EVERY = 5.0
+"""Seconds between two looks at the sources and their topics."""
 
 _FEW_ROWS = 4  # rows of a table that are worth more than the names of its columns
 _STEP = 0.05  # seconds after which Ctrl-C is noticed
@@ -40,14 +41,14 @@ def run(args: argparse.Namespace) -> int:
     observer = Observer(config)
     console = say.console()
     if not console.is_terminal or console.is_dumb_terminal:
-        state = observer.look(look_at_topics(config))
+        state = observer.look(look_at_sources(config, observer.starts()))
         console.print(*frame(state, console.width), sep="\n", soft_wrap=True)
         return 0
-    told = _told_to_end()
-    topics = _Topics(config)
+    sources = _Sources(config)
+    told = signals.received
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while not told:
-            lines = _look(observer, topics.found, console.width, console.height)
+            lines = _look(observer, sources.found, console.width, console.height)
             live.update(Group(*lines), refresh=True)
             _pause(args.every.total_seconds(), told)
     return 0
@@ -76,7 +77,7 @@ def _groups(state: State, width: int, room: int | None) -> list[Text]:
     if room is None or len(lines) <= room:
         return lines
     kept = max(0, room - 1)
-    return [*lines[:kept], Text(f"… and {len(lines) - kept} more groups")]
+    return [*lines[:kept], Text(f"… and {some(len(lines) - kept, 'more group')}")]
 
 
 @dataclass(frozen=True)
@@ -109,23 +110,23 @@ def _waits(state: State, group: GroupState) -> Iterator[Text]:
 
 
 def _sources_line(sources: Mapping[str, SourceState]) -> Text:
-    """How many messages of each source are in no cut yet."""
+    """How many updates of each source's topic are in no cut yet."""
     parts = [f"{name} {_behind(source)}" for name, source in sources.items()]
-    reasons = [str(s.messages_behind) for s in sources.values() if say.is_unknown(s.messages_behind)]
+    reasons = [str(s.updates_behind) for s in sources.values() if say.is_unknown(s.updates_behind)]
     why = f" ({reasons[0].removeprefix(f'{UNKNOWN}: ')})" if reasons else ""
-    return Text(f"messages behind: {', '.join(parts)}{why}")
+    return Text(f"updates behind: {', '.join(parts)}{why}")
 
 
 def _behind(source: SourceState) -> str:
-    behind = source.messages_behind
+    behind = source.updates_behind
     if behind is None:
         return "…"
     return UNKNOWN if say.is_unknown(behind) else f"{behind:,}"
 
 
-def _look(observer: Observer, topics: Mapping[str, Looked], width: int, height: int) -> Sequence[Text]:
+def _look(observer: Observer, sources: Mapping[str, Looked], width: int, height: int) -> Sequence[Text]:
     try:
-        return frame(observer.look(topics), width, height)
+        return frame(observer.look(sources), width, height)
     except ViewkeeperError as error:  # it may be only for a moment
         return [_fitting(Text(str(error), style=say.TROUBLE), width)]
 
@@ -136,33 +137,20 @@ def _fitting(line: Text, width: int) -> Text:
     return line
 
 
-class _Topics:
-    """What the topics held when they were looked at last; nothing before they were."""
+class _Sources:
+    """What sources and topics held when they were looked at last; nothing before they were."""
 
     def __init__(self, config: Config):
         self.found: Mapping[str, Looked] = {}
         self._config = config
-        threading.Thread(target=self._look, name="topics", daemon=True).start()
+        threading.Thread(target=self._look, name="sources", daemon=True).start()
 
     def _look(self) -> None:
+        observer = Observer(self._config)
         while True:
-            self.found = look_at_topics(self._config)
-            time.sleep(TOPICS_EVERY)
-
-
-def _told_to_end() -> list[int]:
-    """Gets Ctrl-C and SIGTERM, so that the terminal is restored whichever comes.
-
-    A list takes them, not an Event: a handler that sets one while this very thread is about to wait for it hangs.
-    """
-    told: list[int] = []
-
-    def handle(number: int, _: FrameType | None) -> None:
-        told.append(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
-    return told
+            with suppress(ViewkeeperError):  # a warehouse that cannot be read is told by the frame
+                self.found = look_at_sources(self._config, observer.starts())
+            time.sleep(SOURCES_EVERY)
 
 
 def _pause(seconds: float, told: Sequence[int]) -> None:

@@ -26,7 +26,13 @@ def judge_together(
     views: Sequence[str], states: Sequence[States], history: SourceHistory, n: int | None = None, limit: int = LIMIT
 ) -> Judgement:
     """Judges the views as one warehouse; ``history.view`` gives the contents of all of them, in the same order."""
-    judgement = judge(states, history, n, limit)
+    return blamed(judge(states, history, n, limit), views, states, history)
+
+
+def blamed(
+    judgement: Judgement, views: Sequence[str], states: Sequence[States], history: SourceHistory
+) -> Judgement:  # fmt: skip
+    """The judgement, each verdict that does not hold with the views that disagree."""
     blame = _Blame(views, states, history, bool(judgement.verdicts[Level.CONVERGENT].holds))
     return Judgement({level: blame.of(verdict) for level, verdict in judgement.verdicts.items()})
 

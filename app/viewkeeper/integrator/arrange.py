@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from viewkeeper.messages import ORDINAL, Received, Update
 
@@ -289,7 +288,8 @@ def taken(received: Received, order: Sequence[int]) -> Received:
 
 
 def _moved(changes: pa.Table, place: np.ndarray) -> pa.Table:
-    """The changes of updates that have a new place, told by it."""
-    moved = pa.array(place[changes[ORDINAL].to_numpy()])
-    table = changes.set_column(changes.column_names.index(ORDINAL), ORDINAL, moved)
-    return table.filter(pc.greater_equal(table[ORDINAL], 0))
+    """The changes of updates that have a new place, told by it; all of them are not copied, however large."""
+    moved = place[changes[ORDINAL].to_numpy()]
+    table = changes.set_column(changes.column_names.index(ORDINAL), ORDINAL, pa.array(moved))
+    kept = moved >= 0
+    return table if kept.all() else table.filter(pa.array(kept))

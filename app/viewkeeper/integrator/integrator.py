@@ -15,11 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.algebra.bag import UPDATE
+from viewkeeper.algebra.sizes import pieces
 from viewkeeper.algebra.timeline import POSITION, UNNUMBERED
-from viewkeeper.algebra.view import View
+from viewkeeper.algebra.view import Occurrence, View
 from viewkeeper.algorithms.sweep import Queue, Sweep
 from viewkeeper.integrator.arrange import Arranged
 from viewkeeper.messages import ORDINAL, Received, Tables, Truncation, Update
+from viewkeeper.warehouse.mapped import SPOOL_BYTES, gather
+from viewkeeper.warehouse.spill import Consolidator
 
 
 class Emptied(NamedTuple):
@@ -110,8 +113,20 @@ def _numbered(received: Received, number_of: np.ndarray) -> dict[tuple[str, str]
 
 def _starts(view: View, queue: Queue) -> dict[int, pa.Table]:
     sweep = Sweep(view, queue)
-    starts = {occurrence.index: sweep.starts(occurrence.index) for occurrence in view.occurrences}
+    starts = {occurrence.index: _start(sweep, occurrence) for occurrence in view.occurrences}
     return {index: table for index, table in starts.items() if len(table)}
+
+
+def _start(sweep: Sweep, occurrence: Occurrence) -> pa.Table:
+    """ΔR_i; a large one is summed, and kept, on disk."""
+    changes = sweep.queue.changes.get((occurrence.source, occurrence.relation))
+    if changes is None or changes.nbytes <= SPOOL_BYTES:
+        return sweep.starts(occurrence.index)
+    schema = sweep.starts_of(occurrence.index, changes.slice(0, 0)).schema
+    with Consolidator(schema) as bag:
+        for piece in pieces(changes, len(changes)):
+            bag.add(sweep.starts_of(occurrence.index, piece))
+        return gather((batch for table in bag.results() for batch in table.to_batches()), schema)
 
 
 def _emptied(view: View, truncated: Sequence[Truncation], rows: np.ndarray) -> list[tuple[int, int]]:

@@ -8,7 +8,6 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from viewkeeper.algebra.bag import UPDATE
 from viewkeeper.algorithms.sweep import Queue
@@ -114,11 +113,12 @@ def _part(batch: Batch, numbers: range) -> Batch:
 
 
 def _between(tables: Mapping[K, pa.Table], numbers: range) -> dict[K, pa.Table]:
-    """The changes of these numbers, where there are any."""
-    kept = {
-        name: table.filter(
-            pc.and_(pc.greater_equal(table[UPDATE], numbers.start), pc.less(table[UPDATE], numbers.stop))
-        )
-        for name, table in tables.items()
-    }
+    """The changes of these numbers, where there are any; all of a table are the table itself, however large."""
+    kept = {name: _rows_between(table, numbers) for name, table in tables.items()}
     return {name: table for name, table in kept.items() if len(table)}
+
+
+def _rows_between(table: pa.Table, numbers: range) -> pa.Table:
+    of = table[UPDATE].to_numpy()
+    inside = (of >= numbers.start) & (of < numbers.stop)
+    return table if inside.all() else table.filter(pa.array(inside))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from viewkeeper.algebra.sql import parse_view
@@ -13,6 +13,7 @@ from viewkeeper.algebra.types import Catalog
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.refresh import Refresh
 from viewkeeper.capture import Capture
+from viewkeeper.capture.postgres_claims import Claimant
 from viewkeeper.capture.postgres_setup import PostgresCapture
 from viewkeeper.capture.sqlite_capture import SqliteCapture
 from viewkeeper.config import Config, ViewConfig
@@ -23,14 +24,19 @@ from viewkeeper.integrator.groups import Split, sources_of_group, split
 from viewkeeper.job.looking import LOOK, Onlooker
 from viewkeeper.job.named_relations import Named
 from viewkeeper.job.patience import FIRST_START, patiently
+from viewkeeper.job.source_identity import SourceIdentities
 from viewkeeper.job.understood import Understood, used_by
 from viewkeeper.managers.keeping import REFRESH, Keeping
 from viewkeeper.managers.recomputed_sql import parse_recomputed
 from viewkeeper.managers.sources import Source
 from viewkeeper.managers.sources.postgres import PostgresSource
 from viewkeeper.managers.sources.sqlite import SqliteSource
+from viewkeeper.managers.sources.sqlite_projects import Who
 from viewkeeper.messages import Reached
+from viewkeeper.warehouse.cuts import Cut
+from viewkeeper.warehouse.durability import SAFE, Disk
 from viewkeeper.warehouse.groups import groups
+from viewkeeper.warehouse.layout import Layout
 from viewkeeper.warehouse.reader import WarehouseReader
 
 
@@ -39,7 +45,8 @@ class Project:
     """A configuration whose sources have been looked at and whose views have been understood; or one group of it.
 
     ``groups`` are all groups of the configuration, each with its views, and ``sources_of`` the sources of each of
-    these views. Where a source is away, it is not among ``sources``, and views that use it are not among ``views``.
+    these views. Where a source is away, it is not among ``sources``, and views that use it are not among ``views``;
+    nor are those that were ``refused``: only their group cannot begin.
     """
 
     config: Config
@@ -51,6 +58,7 @@ class Project:
     sources_of: Mapping[str, frozenset[str]]
     understood: Understood
     group: str = ALL
+    refused: Mapping[str, ViewError] = field(default_factory=dict)
 
     @property
     def keeping(self) -> dict[str, Keeping]:
@@ -78,7 +86,7 @@ class Project:
     def sources_for(self, group: str) -> dict[str, Source]:
         """The sources that a group uses, with connections for it alone."""
         used = sources_of_group(self.groups[group], self.sources_of)
-        return {name: make_source(name, self._share(name)) for name in self.config.sources if name in used}
+        return {name: make_source(self.config, name, self._share(name)) for name in self.config.sources if name in used}
 
     def _share(self, source: str) -> SourceConfig:
         """A source's section for one of the groups that use it: they share its connections."""
@@ -97,19 +105,26 @@ class Project:
         return all(view in self.views for view in self.groups[group])
 
 
-def make_source(name: str, section: SourceConfig) -> Source:
-    """The source that a section of the configuration describes; it connects on first use."""
+def make_source(config: Config, name: str, section: SourceConfig | None = None) -> Source:
+    """The source of that name, as its section of the configuration (or this one) has it; it connects on first use."""
+    section = section or config.sources[name]
     if isinstance(section, PostgresConfig):
         return PostgresSource(name, section)
     assert isinstance(section, SqliteConfig), f"no such kind of source: {section.kind}"
-    return SqliteSource(name, str(section.path))
+    return SqliteSource(name, str(section.path), lambda: who(config, name, Layout(config.warehouse, ALL).known_id()))
+
+
+def who(config: Config, source: str, project: str) -> Who:
+    """How a database knows a source of this configuration; ``project`` is the name of the warehouse."""
+    return Who(project, source, str(config.warehouse), config.sources[source].topic)
 
 
 def make_capture(config: Config, name: str) -> Capture:
     """The capture of a source; it connects on first use."""
     section = config.sources[name]
     if isinstance(section, PostgresConfig):
-        return PostgresCapture(name, section, config.warehouse / "captures" / f"{name}.json")
+        claimant = Claimant(Layout(config.warehouse, ALL), config.kafka.bootstrap)
+        return PostgresCapture(name, section, config.warehouse / "captures" / f"{name}.json", claimant)
     assert isinstance(section, SqliteConfig), f"no such kind of source: {section.kind}"
 
     return SqliteCapture(
@@ -119,19 +134,36 @@ def make_capture(config: Config, name: str) -> Capture:
         config.kafka.client(),
         lambda: oldest_position(config.warehouse, name),
         config.global_txn,
+        lambda: known_logs(config.warehouse, name),
+        lambda: who(config, name, Layout(config.warehouse, ALL).id()),
     )
 
 
-def oldest_position(warehouse: Path, source: str) -> int:
-    """The order position up to which the newest cut of every group that uses a source holds all of its updates."""
-    cuts = [WarehouseReader(warehouse, group).newest() for group in groups(warehouse)]
+def oldest_position(warehouse: Path, source: str, disk: Disk = SAFE) -> int:
+    """The order position up to which the newest cut of every group that uses a source holds all of its updates.
+
+    Those cuts stay, also if the power fails: what they hold may be forgotten by the source.
+    """
+    cuts = [WarehouseReader(warehouse, group, disk=disk).lasting_cut() for group in groups(warehouse)]
     known = [cut.positions[source] for cut in cuts if cut is not None and source in cut.positions]
     return min((Reached.parse(position).last for position in known), default=0)
 
 
+def known_logs(warehouse: Path, source: str) -> frozenset[str]:
+    """The identities of the change logs that the newest cuts were made from, as far as they are remembered."""
+    using = [group for group, cut in _newest_cuts(warehouse) if source in cut.positions]
+    told = [SourceIdentities.of(warehouse, group).of_source(source) for group in using]
+    return frozenset(identity["log"] for identity in told if "log" in identity)
+
+
+def _newest_cuts(warehouse: Path) -> list[tuple[str, Cut]]:
+    newest = [(group, WarehouseReader(warehouse, group).newest()) for group in groups(warehouse)]
+    return [(group, cut) for group, cut in newest if cut is not None]
+
+
 def assemble(config: Config, seconds: float = FIRST_START, stop: threading.Event | None = None) -> Project:
     """Looks at every source (for at most ``seconds``) and parses every view; raises all problems together."""
-    sources = {name: make_source(name, section) for name, section in config.sources.items()}
+    sources = {name: make_source(config, name) for name in config.sources}
     stop, onlooker = stop or threading.Event(), Onlooker(sources.values())
     catalog = patiently(lambda: onlooker.look(stop, LOOK).complete(), seconds=seconds, stop=stop)
     return project_of(config, sources, catalog, parse_views(config, catalog), {})

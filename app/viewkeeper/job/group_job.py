@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
-
 from viewkeeper.errors import KafkaError, SourceUnreachable, WarehouseError, WarehouseUnreachable
+from viewkeeper.job.account import Account
 from viewkeeper.job.assembly import Project, oldest_position
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.opening import no_capture
@@ -22,6 +21,7 @@ from viewkeeper.job.source_identity import SourceIdentities
 from viewkeeper.job.status import StatusFile
 from viewkeeper.managers.spark_stage import SparkStage
 from viewkeeper.queue import consumer
+from viewkeeper.warehouse.durability import disk
 
 log = logging.getLogger("viewkeeper")
 
@@ -60,16 +60,24 @@ class GroupJob:
                     for name, source in self.keeper.sources.items()
                 }
             self.status.write(self.keeper)
-            log.info("views %s at cut %d", ", ".join(self.keeper.views), self.keeper.cut.cut)
+            self.account.opened()
             if not self._idle():
                 self._stream()
             if until_idle and not self.keeper.behind(self.targets or {}):
+                self._looked = float("-inf")
+                self._look_at_sources()
                 self.keeper.finish()
         finally:
+            self.account.ended()
             self.status.write(self.keeper, ended=True)
+
+    @cached_property
+    def account(self) -> Account:
+        return Account(self.keeper, self.project.group if len(self.project.groups) > 1 else None)
 
     def _stream(self) -> None:
         # Imported late: what needs no Spark should not wait for it.
+        from viewkeeper.job.jvm import naming_its_end
         from viewkeeper.job.stream import Stream
 
         config, group = self.project.config, self.project.group
@@ -80,29 +88,36 @@ class GroupJob:
         managers.large_stage = SparkStage(
             spark, self.keeper.sources, config.warehouse / "scratch" / group, managers.tallies
         )
-        while not self.stop.is_set() and not self._idle():
-            patiently(
-                lambda: stream.run(self._offsets(), self._handle, self._between, self.keeper.queue.lacks),
-                stop=self.stop,
-                waiting=self._waiting,
-                retryable=(KafkaError,),
-            )
+        self.account.up(until_idle=self.targets is not None)
+        with naming_its_end(spark, config.warehouse / "logs", self.stop):
+            while not self.stop.is_set() and not self._idle():
+                patiently(
+                    lambda: stream.run(self._offsets(), self._handle, self._between, self.keeper.queue.lacks),
+                    stop=self.stop,
+                    waiting=self._waiting,
+                    retryable=(KafkaError,),
+                )
 
     def _offsets(self) -> dict[str, int]:
         """Where the stream starts; TopicLost if a topic no longer holds it."""
         self.keeper.rewind()  # what waited for a manager is read again
-        offsets = {i.topic: i.offset for i in self.keeper.queue.inlets.values()}
+        offsets = self._read_to()
         consumer.require(self.project.config.kafka.client(), offsets)
         return offsets
 
-    def _handle(self, messages: pa.Table, ends: Mapping[str, int]) -> bool:
-        before = self.keeper.updates_handled
-        cut = self.keeper.maintain(messages, ends)
+    def _handle(self, ends: Mapping[str, int]) -> bool:
+        before, offsets = self.keeper.updates_handled, self._read_to()
+        cut = self.keeper.maintain_to(ends)
         if cut:
             self.status.write(self.keeper)
-        self.catching_up.batch(len(messages), self.keeper.updates_handled - before)
+        messages = sum(offset - offsets[topic] for topic, offset in self._read_to().items())
+        self.catching_up.batch(messages, self.keeper.updates_handled - before)
         self._stop_if_idle()
         return cut
+
+    def _read_to(self) -> dict[str, int]:
+        """Per topic the offset of the next message to be read."""
+        return {inlet.topic: inlet.offset for inlet in self.keeper.queue.inlets.values()}
 
     def _stop_if_idle(self) -> None:
         if self._idle():
@@ -135,19 +150,21 @@ class GroupJob:
         self._stop_if_idle()
         if self.keeper.busy.acquire(blocking=False):
             try:
-                self.keeper.fold_if_due()
+                if self.keeper.fold_if_due():
+                    self.status.write(self.keeper)
                 self._prune()
                 self._look_at_sources()
                 self._vacuum()
             finally:
                 self.keeper.busy.release()
         self.status.beat(self.keeper)
+        self.account.now_and_then()
 
     def _complain_if_nothing_arrives(self) -> None:
         """With ``until_idle``: raises when a source's changes have not come for a while and its topic is read up."""
         if self.targets is None:
             return
-        now, offsets = time.monotonic(), {i.topic: i.offset for i in self.keeper.queue.inlets.values()}
+        now, offsets = time.monotonic(), self._read_to()
         since, last = self._progress
         if offsets != last or self.keeper.busy.locked() or self.keeper.trouble is not None:
             self._progress = (now, offsets)
@@ -164,10 +181,10 @@ class GroupJob:
         """The sources' logs need not remember what a cut holds, nor what is none of ours."""
         if time.monotonic() - self._pruned < PRUNE_EVERY:
             return
-        self._pruned = time.monotonic()
+        self._pruned, config = time.monotonic(), self.project.config
         for name, capture in self.project.captures.items():
             try:
-                capture.prune(oldest_position(self.project.config.warehouse, name))
+                capture.prune(oldest_position(config.warehouse, name, disk(config.durability)))
             except (SourceUnreachable, WarehouseError) as error:
                 log.info("%s: its change log is pruned later", error)
 
@@ -178,12 +195,13 @@ class GroupJob:
         self._looked = time.monotonic()
         identities = SourceIdentities.of(self.project.config.warehouse, self.project.group)
         try:
-            identities.require(self.keeper.sources)
+            if self._noted == self.keeper.cut.cut:
+                identities.require(self.keeper.sources)
+            else:
+                identities.note(self.keeper.sources)
+                self._noted = self.keeper.cut.cut
             for name, source in self.keeper.sources.items():
                 source.require(self.keeper.cut.positions[name])
-            if self._noted != self.keeper.cut.cut:
-                identities.remember(self.keeper.sources)
-                self._noted = self.keeper.cut.cut
         except SourceUnreachable as error:
             log.info("%s: looked at later", error)
 

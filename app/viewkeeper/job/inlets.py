@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from viewkeeper.algebra.view import View
 from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.job.assembly import Project
+from viewkeeper.job.understood import used_by
 from viewkeeper.messages import Reached
 from viewkeeper.queue.update_queue import Inlet
 from viewkeeper.warehouse.cuts import Cut
 
 
-def inlets(project: Project, cut: Cut, sources: Collection[str]) -> list[Inlet]:
-    """The inlets of these sources at the cut."""
-    return [inlet(project, cut, name) for name in sources]
+def inlets(
+    project: Project, cut: Cut, sources: Collection[str], loaded: Mapping[str, View] | None = None
+) -> list[Inlet]:  # fmt: skip
+    """The inlets of these sources at the cut; ``loaded`` are the views that it holds, if not all of the project's."""
+    made = [inlet(project, cut, name) for name in sources]
+    for each in made if loaded is not None else ():
+        known = used_by(loaded or {}, each.source)
+        each.fresh = {relation: set(used) - set(known.get(relation, ())) for relation, used in each.used.items()}
+    return made
 
 
 def inlet(project: Project, cut: Cut, source: str) -> Inlet:

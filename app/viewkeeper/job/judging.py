@@ -2,7 +2,8 @@
 
 The warehouse's states are the view as loaded, then with the changes of each update added, and at the end the view as
 readers have it at the newest cut. The sources' states are recomputed, row by row, or by the query of a view that has
-one; nothing of the sweep is used.
+one; nothing of the sweep is used. States are judged by their numbers, because that is how they are read: see
+``consistency.by_number``.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from viewkeeper.algebra.types import Catalog
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.complete_n import CompleteN
 from viewkeeper.algorithms.sweep import Queue
+from viewkeeper.consistency.by_number import NumberedStates
 from viewkeeper.consistency.history import Global, SourceHistory, Vector
 from viewkeeper.consistency.levels import Judgement, Level
-from viewkeeper.consistency.mutual import judge_together
+from viewkeeper.consistency.mutual import blamed
 from viewkeeper.errors import UsageError
 from viewkeeper.job.assembly import Project, keeping_of
 from viewkeeper.job.past import Numbered, Past, past, rows_of
@@ -94,16 +96,8 @@ class Judged:
 
     @cached_property
     def prefixes(self) -> list[Vector]:
-        """What is included after 0, 1, … numbers: the source states in their order.
-
-        Unlike those of the schedule, they would hold a part of a global transaction if its parts had several numbers.
-        """
-        prefixes: list[Vector] = []
-        vector = self.history.first
-        for number, x in zip(self.order, self.history.order, strict=True):
-            prefixes += [vector] * (number - self.since - len(prefixes))
-            vector = (*vector[:x], vector[x] + 1, *vector[x + 1 :])
-        return [*prefixes, vector]
+        """What is included after 0, 1, … numbers: the source states in their order."""
+        return prefixes(self.history, self.order, self.since)
 
     @cached_property
     def wrong_end(self) -> int | None:
@@ -138,6 +132,19 @@ class Judged:
     def _update(self, number: int) -> str:
         update = self.updates.get(number)
         return f"update {number}" + ("" if update is None else f" ({update.source}, transaction {update.txn})")
+
+
+def prefixes(history: SourceHistory, order: Sequence[int], since: int) -> list[Vector]:
+    """What is included after 0, 1, … numbers past ``since``; ``order`` has the number of each update of the history.
+
+    Unlike those of the schedule, they would hold a part of a global transaction if its parts had several numbers.
+    """
+    found: list[Vector] = []
+    vector = history.first
+    for number, x in zip(order, history.order, strict=True):
+        found += [vector] * (number - since - len(found))
+        vector = (*vector[:x], vector[x] + 1, *vector[x + 1 :])
+    return [*found, vector]
 
 
 @dataclass
@@ -239,7 +246,8 @@ class Judging:
     def _judge(self, known: Recomputation, name: str, views: Sequence[str], since: int, asked: int | None) -> Judged:
         history = known.history(views, since)
         promise = Promise.of([keeping_of(self.project.config.views[view]) for view in views])
-        published = promise.published(since, self.cut.last_update) | {since, *(cut.last_update for cut in self._cuts)}
+        cuts = {since, *(cut.last_update for cut in self._cuts)}
+        published = promise.published(since, self.cut.last_update) | cuts
         numbers: Sequence[int] = range(since, self.cut.last_update + 1)
         states = list(zip(*(self._states(view, since) for view in views), strict=True))
         if len(views) > 1:
@@ -247,13 +255,14 @@ class Judging:
             numbers = [number for number in numbers if number in published]
             states = [*(states[number - since] for number in numbers), states[-1]]
         n = promise.n if self.n is None else self.n
-        judgement = judge_together(views, states, history, n, LIMIT)
+        order = [update.number for update in known.past.updates if update.number > since]
+        numbered = NumberedStates(states, numbers, since, prefixes(history, order, since), cuts, history)
+        judgement = blamed(numbered.judge(n, LIMIT), views, states, history)
         updates = {update.number: update for update in known.past.updates}
         schemas = {view: self.project.views[view].schema for view in views}
         return Judged(
             name, since, asked, self.cut, promise.level, n, judgement, updates,
-            [update.number for update in known.past.updates if update.number > since], history, schemas,
-            frozenset(published), numbers, states,
+            order, history, schemas, frozenset(published), numbers, states,
         )  # fmt: skip
 
     def _states(self, view: str, since: int) -> list[State]:

@@ -28,12 +28,12 @@ from viewkeeper.job.planning import MOST
 from viewkeeper.job.positions import furthest, positions
 from viewkeeper.job.publishing import Publishing
 from viewkeeper.job.rounds import Rounds
-from viewkeeper.job.whole_transactions import Incomplete
+from viewkeeper.job.whole_transactions import Incomplete, Unfinished, held_back
 from viewkeeper.managers.keeping import weakest
 from viewkeeper.managers.managers import Managers
 from viewkeeper.managers.pace import Pace
 from viewkeeper.managers.sources import Source
-from viewkeeper.messages import Reached, Rejected
+from viewkeeper.messages import Reached, Received, Rejected
 from viewkeeper.queue.drain import Drain
 from viewkeeper.queue.unsettled import Unsettled
 from viewkeeper.queue.update_queue import UpdateQueue
@@ -56,6 +56,7 @@ class Keeper:
     cut: Cut
     set_aside: InitVar[Callable[[Sequence[Rejected]], None]]
     incomplete: Incomplete = field(default_factory=Incomplete)
+    unfinished: Unfinished = field(default_factory=Unfinished)
     stop: threading.Event = field(default_factory=threading.Event)
     targets: Mapping[str, str] | None = None  # positions to reach as soon as can be, leaving nothing back
     error: str | None = None  # what the job waits for at the moment, in words
@@ -63,6 +64,8 @@ class Keeper:
     batches: int = 0
     recent: list[TableRow] = field(default_factory=list)  # the last rows in a cut
     busy: threading.Lock = field(default_factory=threading.Lock)
+    held_back: Mapping[str, str] = field(default_factory=dict)  # the sources that are read no further, and why
+    _ends: dict[str, int] = field(default_factory=dict)  # per topic, up to where there are messages to read
     _attempted: WarehouseTransaction | None = None  # did not get through: the warehouse may hold part of it
 
     def __post_init__(self, drain: Drain, set_aside: Callable[[Sequence[Rejected]], None]) -> None:
@@ -97,17 +100,17 @@ class Keeper:
     @property
     def trouble(self) -> str | None:
         """What keeps the views back that ought not to, in words."""
-        errors = [self.error, *self.rounds.errors, *self.incomplete.late]
+        errors = [self.error, *self.rounds.errors, *self.incomplete.late, *self.unfinished.late]
         return next((str(error) for error in errors if error is not None), None)
 
     @property
     def waiting(self) -> str | None:
         """What keeps the views back at the moment, in words."""
-        if self.trouble is not None:
-            return self.trouble
+        if self.trouble is not None or self.held_back:
+            return "; ".join(filter(None, [self.trouble, *self.held_back.values()]))
         paces, owed, pending = self.rounds.paces, self.rounds.merge.owed, len(self.rounds.pending)
         held = [name for name in self.views if paces[name].keeping.every is not None and owed(name)]
-        updates = "1 update waits" if pending == 1 else f"{pending} updates wait"
+        updates = "1 update waits" if pending == 1 else f"{pending:,} updates wait"
         return f"{updates} for the next refresh of {', '.join(held)}" if held else None
 
     def behind(self, targets: Mapping[str, str]) -> list[str]:
@@ -130,36 +133,79 @@ class Keeper:
 
     # ---- batches
 
-    def maintain(self, messages: pa.Table, ends: Mapping[str, int] | None = None) -> bool:
+    def maintain(self, messages: pa.Table) -> bool:
         """Brings the views past these messages, as far as managers are to work now; tells whether that took a cut.
 
         An error names a message that the job stops at; a cut holds every update before it (unless answers of that
         message's source were needed: what they contain cannot be known then). A batch without updates leaves no
-        trace. ``ends`` says per topic up to which offset there are no messages besides these.
+        trace.
         """
         with self.busy:
-            if self.stop.is_set():
-                return False
-            with self.rounds.times.step("parse"):
-                received = self.queue.receive(messages)
-                self.queue.skip_to(ends or {})
-            self.rounds.take(received)
-            made = self._work() if received.updates or self.rounds.passed_over or self._flushes() else False
-            if self.rounds.refused:
-                raise self.rounds.refused[0].error()
-            return made
+            return self._maintain(lambda: iter([self.queue.receive(messages)]))
+
+    def maintain_to(self, ends: Mapping[str, int]) -> bool:
+        """The same for the messages that topics hold up to these offsets.
+
+        A topic of which too much waits for others is left where it is, and read on when that has changed.
+        """
+        with self.busy:
+            self._ends |= ends
+            made = self._maintain(self._unread)
+            return self._read_on() or made
+
+    def _read_on(self) -> bool:
+        """Reads topics that are no longer held back; tells whether that took a cut."""
+        made = False
+        while self._readable() and not self.stop.is_set():
+            made = self._maintain(self._unread) or made
+        return made
+
+    def _readable(self) -> dict[str, int]:
+        """Per topic that is not held back and holds messages to read, up to where."""
+        inlets = [i for i in self.queue.inlets.values() if i.source not in self.held_back and not i.stopped]
+        return {i.topic: self._ends[i.topic] for i in inlets if i.offset < self._ends.get(i.topic, 0)}
+
+    def _unread(self) -> Iterator[Received]:
+        return self.rounds.drain.to_offsets(self.queue, self._readable(), self.stop)
+
+    def _maintain(self, messages: Callable[[], Iterator[Received]]) -> bool:
+        if self.stop.is_set():
+            return False
+        with self.rounds.times.step("parse"):
+            updates = sum([self._take(received) for received in messages()])
+        if self.stop.is_set():
+            return False  # perhaps not all of it was read
+        made = self._work() if updates or self.rounds.passed_over or self._flushes() else False
+        if self.rounds.refused:
+            raise self.rounds.refused[0].error()
+        self.held_back = held_back(self.rounds.arrived, self.sources)
+        return made
+
+    def _take(self, received: Received) -> int:
+        self.rounds.take(received)
+        return len(received.updates)
 
     def release(self) -> bool:
         """Lets managers work whose time has come, if no batch is being handled; tells whether that took a cut."""
         if not self.busy.acquire(blocking=False):
             return False
         try:
-            if self.incomplete.look(self.rounds.arrived, self.sources) and self.targets is not None:
-                remedy = "send the missing part, or an empty one in its place"
-                raise SourceError.at("global transactions", self.incomplete.late[0], remedy)
-            return self._work() if self._is_due() else False
+            self._look_for_missing()
+            made = self._work() if self._is_due() else False
+            self.held_back = held_back(self.rounds.arrived, self.sources)
+            return self._read_on() or made
         finally:
             self.busy.release()
+
+    def _look_for_missing(self) -> None:
+        """Notes what transactions lack for too long; whoever is to reach a position cannot wait for it."""
+        incomplete = self.incomplete.look(self.rounds.arrived, self.sources)
+        unfinished = self.unfinished.look(self.queue.unfinished())
+        if incomplete and self.targets is not None:
+            remedy = "send the missing part, or an empty one in its place"
+            raise SourceError.at("global transactions", self.incomplete.late[0], remedy)
+        if unfinished and self.targets is not None:
+            raise SourceError.at("updates", self.unfinished.late[0], "is its capture running?")
 
     def _is_due(self) -> bool:
         return self._attempted is not None or self.rounds.any_due(self._flushes())
@@ -175,6 +221,7 @@ class Keeper:
         self.queue.rewind(self.cut.positions, self.cut.offsets)
         self.rounds.begin(self.cut.last_update)
         self.recent, self._attempted = [], None
+        self.held_back, self._ends = {}, {}
 
     def _work(self) -> bool:
         """Does what can be done now; tells whether that took a cut."""
@@ -287,14 +334,25 @@ class Keeper:
         if rounds.pending.batches:
             raise rounds.errors[0] if rounds.errors else AssertionError("a flush leaves nothing pending")
 
-    def fold_if_due(self) -> None:
-        """Brings the view tables forward if it is time; the next cut names the new versions."""
+    def fold_if_due(self) -> bool:
+        """Brings the view tables forward if it is time; tells whether that took a cut of its own to name them."""
+        if self._attempted is not None:
+            return False
         self.publishing.fold_if_due(self.rounds.times, self._patiently)
+        before = self.cut
+        self.cut = self.publishing.name_folds(before, self.level, self.rounds.times, self._patiently)
+        return self.cut != before
 
     def finish(self) -> None:
         """Folds, and writes a cut that names the folded versions: what `--until-idle` ends with."""
         with self.busy:
             self.cut = self.publishing.finish(self.cut, self.level, self.rounds.times)
+
+    def close(self) -> None:
+        """Closes its connections and ends its threads, but for those of the sources, which others may use."""
+        self.rounds.drain.close()
+        self.publishing.close()
+        self.managers.close()
 
     def _patiently(self, work: Callable[[], T]) -> T:
         def note(error: ViewkeeperError | None) -> None:

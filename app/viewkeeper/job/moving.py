@@ -54,7 +54,7 @@ def _moved(project: Project, newest: dict[str, Cut], reload: Collection[str]) ->
     names = " ".join([*reload, *moved])
     for view, group in moved.items():
         what = f"moves from group {group} to group {project.group_of(view)}, where updates have other numbers"
-        remedy = f"load it there with 'viewkeeper init {config.file} --reload {names}'"
+        remedy = f"load it there with 'viewkeeper init {config.pasted} --reload {names}'"
         yield Problem(config.place("views", view), what, remedy)
 
 
@@ -79,7 +79,7 @@ def refuse_other_histories(
                 raise
             except SourceError as error:
                 names = " ".join(dict.fromkeys([*reload, *going_on]))
-                remedy = f"load all of these together: 'viewkeeper init {config.file} --reload {names}'"
+                remedy = f"load all of these together: 'viewkeeper init {config.pasted} --reload {names}'"
                 raise UsageError(Problem(p.place, f"group {group}: {p.what}", remedy) for p in error.problems) from None
 
 

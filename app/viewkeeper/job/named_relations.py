@@ -24,6 +24,12 @@ def relations_named(sql: str, sources: Collection[str]) -> Named:
     return frozenset((source, relation) for source, relation in known if source is not None)
 
 
+def names_known_sources(sql: str, sources: Collection[str]) -> bool:
+    """Whether a statement names relations, and of these sources only: then its sources are known, whatever is wrong."""
+    tables = _tables(sql)
+    return bool(tables) and all(match(source, sources) is not None for source, _ in tables)
+
+
 def sources_named(sql: str, sources: Collection[str]) -> frozenset[str]:
     """The sources whose relations a statement names."""
     return frozenset(source for source, _ in relations_named(sql, sources))

@@ -6,13 +6,16 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.sweep import Queue
+from viewkeeper.capture import captured_since
 from viewkeeper.config_sources import SqliteConfig
 from viewkeeper.errors import (
+    KafkaError,
     Problem,
     SourceError,
     SourceUnreachable,
@@ -30,6 +33,7 @@ from viewkeeper.job.loading import NOTHING, load
 from viewkeeper.job.patience import FIRST_START, Stopped, patiently
 from viewkeeper.job.publishing import Publishing
 from viewkeeper.job.quarantine import Quarantine
+from viewkeeper.job.understood import used_by
 from viewkeeper.job.whole_transactions import Incomplete
 from viewkeeper.managers.keeping import CONVERGENT, weakest
 from viewkeeper.managers.manager import Tallies
@@ -55,6 +59,7 @@ class Opening:
     reload: Collection[str] = ()
     stop: threading.Event = field(default_factory=threading.Event)
     tallies: Tallies = field(default_factory=dict)
+    _keepers: list[Keeper] = field(default_factory=list, init=False)
 
     def open(self) -> Keeper:
         """The keeper that goes on from the newest cut, every view loaded.
@@ -65,6 +70,7 @@ class Opening:
         patiently(self._ensure_topics, seconds=FIRST_START, stop=self.stop)
         cut = self.warehouse.open()
         known = self._known(cut)
+        patiently(partial(self._require_identities, known), seconds=FIRST_START, stop=self.stop)
         patiently(self._install_capture, seconds=FIRST_START, stop=self.stop)
         if cut is not None and known:
             patiently(partial(self._check_sources, cut, known), seconds=FIRST_START, stop=self.stop)
@@ -75,9 +81,17 @@ class Opening:
             cut = self._load_missing(cut, known, missing)
         elif gone := cut.versions.keys() - known.keys():
             cut = self.warehouse.leave(gone, self.project.sources)
+            self._fresh.source_identities.remember(self.project.sources)  # what only those used is none of ours now
         keeper = self._keeper(cut, self.project.views)
         patiently(lambda: self._check_topics(keeper), seconds=FIRST_START, stop=self.stop)
         return keeper
+
+    def close(self) -> None:
+        """Closes what was opened: every keeper that was made, and the sources."""
+        while self._keepers:
+            self._keepers.pop().close()
+        for source in self.project.sources.values():
+            source.close()
 
     @property
     def _fresh(self) -> FreshStarts:
@@ -97,58 +111,63 @@ class Opening:
 
     def _known(self, cut: Cut | None) -> dict[str, View]:
         """The views that go on as they are; refuses those whose definition changed since they were loaded."""
-        known: dict[str, View] = {}
-        problems: list[Problem] = []
-        for name, view in self.project.views.items():
-            if cut is None or name not in cut.versions or name in self.reload:
-                continue
-            known[name] = view
-            problems += self._outlived(name, view)
-        if problems:
-            raise UsageError(problems)
-        return known
+        if cut is None:
+            return {}
+        going_on = {n: v for n, v in self.project.views.items() if n in cut.versions and n not in self.reload}
+        outlived = {name: list(self._outlived(name, view)) for name, view in going_on.items()}
+        if any(outlived.values()):
+            also = self._cut_off(cut, {name: view for name, view in going_on.items() if not outlived[name]})
+            told = [(name, *found) for name, all_found in outlived.items() for found in all_found]
+            raise UsageError(Problem(place, what, self._load_again([name, *also])) for name, place, what in told)
+        return going_on
 
-    def _outlived(self, name: str, view: View) -> Iterator[Problem]:
-        """Why a loaded view cannot be kept as the configuration says now."""
+    def _load_again(self, names: Sequence[str]) -> str:
+        together = " ".join(dict.fromkeys([*self.reload, *names]))
+        return f"load it again with 'viewkeeper init {self.project.config.pasted} --reload {together}'"
+
+    def _cut_off(self, cut: Cut, views: Mapping[str, View]) -> list[str]:
+        """Those of the views that cannot go on from the cut either: who loads others again must load them, too."""
+        sources = {source for view in views.values() for source in view.sources if source in cut.positions}
+        lost: set[str] = set()
+        for source in sources:
+            with suppress(SourceUnreachable, KafkaError):  # it may be as it was
+                lost |= set() if self._intact(source, cut) else {source}
+        return [name for name, view in views.items() if view.sources & lost]
+
+    def _outlived(self, name: str, view: View) -> Iterator[tuple[str, str]]:
+        """Where and why a loaded view cannot be kept as the configuration says now."""
         config = self.project.config
-        remedy = f"load it again with 'viewkeeper init {config.file} --reload {name}'"
         if self.warehouse.definition(name) != view.sql:
-            yield Problem(
-                config.place("views", name, "sql"), "differs from the SQL that the view was loaded with", remedy
-            )
+            yield config.place("views", name, "sql"), "differs from the SQL that the view was loaded with"
         if self.project.keeping[name].algorithm != CONVERGENT and name in self.warehouse.uncompensated():
             what = f"was {CONVERGENT} since the load, which may have left wrong rows in the view"
-            yield Problem(config.place("views", name, "algorithm"), what, remedy)
+            yield config.place("views", name, "algorithm"), what
 
     def _install_capture(self) -> None:
         """Makes every source log the changes that views need."""
         for capture in self.project.captures.values():
             self.project.understood.install(capture, bool(self.reload))
 
+    def _require_identities(self, known: Mapping[str, View]) -> None:
+        """Nothing may be put into a source before it has shown to be the one that known views were made from."""
+        names = sorted({source for view in known.values() for source in view.sources})
+        used = {name: used_by(known, name) for name in names}
+        self._fresh.source_identities.require({name: self.project.sources[name] for name in names}, used)
+
     def _check_sources(self, cut: Cut, known: Mapping[str, View]) -> None:
         """Raises what to do where a change since the cut, of a relation that known views use, may be in no log."""
+        self._require_identities(known)
         names = sorted({source for view in known.values() for source in view.sources})
-        self._fresh.source_identities.require({name: self.project.sources[name] for name in names})
         for name in names:
             self.project.sources[name].require(cut.positions[name])
-        lately = {
-            (name, relation): since
-            for name, capture in self.project.captures.items()
-            for relation, since in capture.since().items()
-            if name in cut.positions and since > Reached.parse(cut.positions[name]).furthest
-        }
-        stale = {view: relations for view in known if (relations := sorted(lately.keys() & known[view].relations))}
-        together = " ".join([*self.reload, *stale])
-        problems = [
-            Problem(
-                self.project.config.place("views", view),
-                f"{'.'.join(relations[0])} was not captured for a while, so changes of it may be missing",
-                f"load it again with 'viewkeeper init {self.project.config.file} --reload {together}'",
-            )
-            for view, relations in stale.items()
-        ]
-        if problems:
-            raise UsageError(problems)
+        since = {name: capture.since() for name, capture in self.project.captures.items() if name in cut.positions}
+        stale = {name: found for name, view in known.items() if (found := _interrupted(view, since, cut))}
+        if stale:
+            place, remedy = self.project.config.place, self._load_again(list(stale))
+            what = "{} was not captured for a while, so changes of it may be missing"
+            told = {view: what.format(".".join(relations[0])) for view, relations in stale.items()}
+            raise UsageError(Problem(place("views", view), said, remedy) for view, said in told.items())
+        self._fresh.source_identities.learn({name: self.project.sources[name] for name in names})
 
     def _load_all(self, cut: Cut | None) -> Cut:
         """Every view from one freeze of all sources: cut 0, or a fresh start after everything was lost."""
@@ -172,7 +191,7 @@ class Opening:
         keeper = self._keeper(replace(cut, positions={name: cut.positions[name] for name in used}), known)
         self._check_topics(keeper)
         # A relation captured only lately has no past: the other views must first come up to where its capture began.
-        began = {name: self.project.captures[name].begun(_relations(missing, name)) for name in used}
+        began = {name: self.project.captures[name].begun(_used(missing, name)) for name in used}
         catch_up(keeper, self.project, {name: str(position) for name, position in began.items()})
 
         def attempt() -> Cut:
@@ -188,6 +207,8 @@ class Opening:
 
         cut = patiently(attempt, seconds=FIRST_START, stop=self.stop)
         self._fresh.know(new)
+        # What was loaded again may have become another table; those of the other views are what they were.
+        self._fresh.source_identities.remember({name: self.project.sources[name] for name in used})
         for name, reason in marked.items():
             self.warehouse.mark_inexact(name, reason)
         return cut
@@ -230,7 +251,7 @@ class Opening:
                 raise UsageError.at(
                     config.place("global_txn"),
                     f"source {joins[0]} joins group {self.project.group}, where transactions may span it and others",
-                    f"load the group's views together: 'viewkeeper init {config.file} --reload {names}'",
+                    f"load the group's views together: 'viewkeeper init {config.pasted} --reload {names}'",
                 )
 
     def _lately(self, keeper: Keeper, used: Collection[str], missing: list[View]) -> dict[str, str]:
@@ -246,7 +267,7 @@ class Opening:
 
     def _captured_since(self, source: str, views: list[View]) -> int:
         since = self.project.captures[source].since()
-        return max((since[relation] for relation in _relations(views, source)), default=0)
+        return max((captured_since(since[name], columns) for name, columns in _used(views, source).items()), default=0)
 
     def _marked(self, known: Mapping[str, View], missing: list[View]) -> dict[str, str]:
         """The views to load that share a source with one that is no longer exact, and the reason.
@@ -265,7 +286,7 @@ class Opening:
                 raise UsageError.at(
                     self.project.config.place("views", view.name),
                     f"lost its exactness together with {', '.join(shared)}",
-                    f"load them again together: 'viewkeeper init {self.project.config.file} --reload {names}'",
+                    f"load them again together: 'viewkeeper init {self.project.config.pasted} --reload {names}'",
                 )
             marked[view.name] = reasons[shared[0]]
         return marked
@@ -291,10 +312,10 @@ class Opening:
         for name in views:
             if self.project.keeping[name].algorithm == CONVERGENT:
                 self.warehouse.mark_uncompensated(name)
-        return Keeper(
+        keeper = Keeper(
             views=views,
             sources=sources,
-            queue=UpdateQueue(inlets(self.project, cut, sources), config.bad_messages == "quarantine"),
+            queue=UpdateQueue(inlets(self.project, cut, sources, views), config.bad_messages == "quarantine"),
             publishing=Publishing(
                 views,
                 self.warehouse,
@@ -305,6 +326,7 @@ class Opening:
                     group=self.project.group,
                 ),
                 FoldPace(config.fold),
+                config.min_cut_interval.total_seconds(),
             ),
             managers=Managers(
                 views,
@@ -320,6 +342,8 @@ class Opening:
             incomplete=Incomplete(config.global_txn_patience.total_seconds()),
             stop=self.stop,
         )
+        self._keepers.append(keeper)
+        return keeper
 
     def _set_aside(self, rejected: Sequence[Rejected], views: Mapping[str, View]) -> None:
         Quarantine(self.project.config, self.warehouse, views).set_aside(rejected)
@@ -344,8 +368,18 @@ class Opening:
         keeper.publishing.topics.catch_up(self.warehouse)
 
 
-def _relations(views: list[View], source: str) -> set[str]:
-    return {relation for view in views for name, relation in view.relations if name == source}
+def _used(views: list[View], source: str) -> dict[str, list[str]]:
+    return used_by({view.name: view for view in views}, source)
+
+
+def _interrupted(view: View, since: Mapping[str, Mapping[str, Mapping[str, int]]], cut: Cut) -> list[tuple[str, str]]:
+    """The relations of a view of which something was captured only after the cut."""
+    return [
+        (name, relation)
+        for name in sorted(view.sources & since.keys())
+        for relation, columns in _used([view], name).items()
+        if captured_since(since[name].get(relation, {}), columns) > Reached.parse(cut.positions[name]).furthest
+    ]
 
 
 def catch_up(keeper: Keeper, project: Project, targets: Mapping[str, str]) -> None:
@@ -373,5 +407,5 @@ def no_capture(project: Project, source: str) -> SourceError:
     return SourceError.at(
         f"source {source}",
         f"has changes that do not arrive in topic {config.sources[source].topic}: no capture seems to run",
-        f"start one with 'viewkeeper capture {config.file}'",
+        f"start one with 'viewkeeper capture {config.pasted}'",
     )

@@ -67,7 +67,8 @@ def whole_transactions(
 def _before(update: Update, received: Received, project: Project, source: SqliteSource) -> int:
     """Where a source stands before an update: a position has a number for each row, so it is none of the update's."""
     earlier = [u.position for u in received.updates if u.source == update.source and u.position < update.position]
-    captured = [since for since in project.captures[update.source].since().values() if since < update.position]
+    began = [since for columns in project.captures[update.source].since().values() for since in columns.values()]
+    captured = [since for since in began if since < update.position]
     return max([*earlier, *captured, source.forgotten()])
 
 
@@ -97,7 +98,7 @@ def _included(
         if behind and time.monotonic() - silent > PATIENCE:
             topic = next(iter(behind))
             name = next(name for name in topics if topics[name] == topic)
-            remedy = f"start its capture: 'viewkeeper capture {project.config.file} {name}'"
+            remedy = f"start its capture: 'viewkeeper capture {project.config.pasted} {name}'"
             raise SourceUnreachable.at(f"topic {topic}", "does not tell what its source has done", remedy)
     included = taken(received, [i for i, u in enumerate(received.updates) if u.position <= told[u.source]])
     margin = int(project.config.global_txn_patience.total_seconds() * 1000)

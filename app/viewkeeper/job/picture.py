@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from viewkeeper.consistency.levels import Level
+from viewkeeper.counts import some
 from viewkeeper.integrator.integrator import Batch
 from viewkeeper.integrator.pending import Pending
 from viewkeeper.job.keeper import Keeper
@@ -26,6 +28,16 @@ class Picture:
     """One look at a keeper, taken while it works: it may be a moment behind."""
 
     keeper: Keeper
+
+    def arrived(self) -> dict[str, int]:
+        """Per source the updates that were received and have no number; to be looked at before ``views`` is.
+
+        What is numbered meanwhile is then counted by both rather than by none.
+        """
+        arrived = self.keeper.rounds.arrived.updates
+        numbering = self.keeper.rounds.numbering
+        numbered = {(u.topic, u.offset) for u in numbering.received} if numbering is not None else set()
+        return dict(Counter(u.source for u in arrived if (u.topic, u.offset) not in numbered))
 
     def views(self) -> dict[str, dict[str, Any]]:
         """Per view the updates that concern it and are in no cut, and what it waits for."""
@@ -77,7 +89,7 @@ class Picture:
         if owed and pace.keeping.every is not None:
             return _next_refresh(pace)
         if owed and pace.keeping.complete_n is not None:
-            return f"the next of every {pace.keeping.complete_n} updates"
+            return f"the next of every {some(pace.keeping.complete_n, 'update')}"
         if owed:
             return "its manager"
         others = [name for name in self.keeper.views if name != view and self.keeper.rounds.merge.owed(name)]

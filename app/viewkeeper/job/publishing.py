@@ -28,6 +28,10 @@ class StepTimes:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
 
 
+NAMED_WITHIN = 1.0
+"""Seconds that a fold waits to be named by a cut that may come anyway; while nothing arrives, one is made for it."""
+
+
 class Patiently(Protocol):
     """Does some work, again after each error that may pass."""
 
@@ -42,7 +46,10 @@ class Publishing:
     warehouse: Warehouse
     topics: ViewTopics
     pace: FoldPace
+    cut_interval: float = 0.0  # the least seconds between two cuts that hold updates: the next may be that far off
     unsent: bool = False
+    _folded: float = float("-inf")  # when the last fold ended
+    _folded_to: int | None = None  # the update that all views were folded to then
 
     def follow(self, cut: Cut, transaction: WarehouseTransaction, times: StepTimes, patiently: Patiently) -> None:
         """Everything that follows a cut, which this transaction led to."""
@@ -53,22 +60,45 @@ class Publishing:
 
     def fold_if_due(self, times: StepTimes, patiently: Patiently) -> None:
         """Brings the view tables forward if it is time; the next cut names the new versions."""
-        if not self.pace.due(time.monotonic()):
+        newest = self.warehouse.newest()
+        if not self.pace.due(time.monotonic()) or newest is None or newest.last_update == self._folded_to:
             return
         begin = time.monotonic()
         with times.step("fold"):
             patiently(lambda: self.warehouse.fold(list(self.views)))
-        self.pace.spent(time.monotonic() - begin)
+        self._folded, self._folded_to = time.monotonic(), newest.last_update
+        self.pace.spent(self._folded - begin)
+
+    def name_folds(self, cut: Cut, level: str, times: StepTimes, patiently: Patiently) -> Cut:
+        """A cut that names what was folded, if no other has come to do it; the newest one otherwise.
+
+        Without it, readers who take the versions that the newest cut names would wait for the next change. It repeats
+        all else, so that it leaves nothing to be folded or named: nothing follows from it.
+        """
+        if not self.warehouse.has_unnamed_folds or time.monotonic() - self._folded < self.cut_interval + NAMED_WITHIN:
+            return cut
+        transaction = self._repeating(cut, level)
+        newest = patiently(_Commit(self.warehouse, transaction, cut.cut))
+        patiently(lambda: self._publish(newest, transaction, times))
+        return newest
 
     def finish(self, cut: Cut, level: str, times: StepTimes) -> Cut:
         """Folds, and gives a cut that names the folded versions and repeats all else."""
         with times.step("fold"):
             self.warehouse.fold(list(self.views))
-            transaction = WarehouseTransaction(cut.last_update, cut.positions, cut.offsets, level, views=self.views)
+            transaction = self._repeating(cut, level)
             newest = self.warehouse.commit(transaction)
             # Not given up because the job is to stop: it stops by this.
             patiently(lambda: self._publish(newest, transaction, times), seconds=FIRST_START)
         return newest
+
+    def _repeating(self, cut: Cut, level: str) -> WarehouseTransaction:
+        return WarehouseTransaction(cut.last_update, cut.positions, cut.offsets, level, views=self.views)
+
+    def close(self) -> None:
+        """Closes what is open; it can be used again."""
+        self.topics.close()
+        self.warehouse.close()
 
     def _publish(self, cut: Cut, transaction: WarehouseTransaction, times: StepTimes) -> None:
         """Sends the newest cut to the view topics: from memory, or from the tables if it was too large to keep."""
@@ -84,3 +114,23 @@ class Publishing:
                     self.topics.publish_stored(self.warehouse, cut)
             self.warehouse.note_sealed(cut.cut)
             self.unsent = False
+            self.topics.require_alone()
+
+
+@dataclass
+class _Commit:
+    """Commits a transaction; called again after an error, it looks first whether the cut stands all the same."""
+
+    warehouse: Warehouse
+    transaction: WarehouseTransaction
+    last: int  # the newest cut so far
+    tried: bool = False
+
+    def __call__(self) -> Cut:
+        if self.tried:
+            self.warehouse.recover()
+            newest = self.warehouse.newest()
+            if newest is not None and newest.cut > self.last:
+                return newest
+        self.tried = True
+        return self.warehouse.commit(self.transaction)

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException, Producer
 
 from viewkeeper.algebra.view import View
 from viewkeeper.config import Config
+from viewkeeper.counts import are, some
 from viewkeeper.errors import KafkaError
 from viewkeeper.messages import Rejected
 from viewkeeper.warehouse.warehouse import Warehouse
@@ -96,7 +97,7 @@ class _Sending:
         """Waits until every message has arrived; returns those that were too large to."""
         unsent = self._producer.flush(PATIENCE)
         if unsent:
-            raise _unsent(f"{unsent} messages are still on their way after {PATIENCE:.0f} s")
+            raise _unsent(f"{some(unsent, 'message')} {are(unsent)} still on the way after {PATIENCE:.0f} s")
         if self._failures:
             raise _unsent(self._failures[0])
         return self._too_large

@@ -78,6 +78,7 @@ class Rounds:
         self.contains: dict[str, SnapshotPosition] = {}
         self.asked: Mapping[str, Mapping[str, int]] = {}
         self.refused: list[Rejected] = []
+        self.taken = self._offsets()  # per source the first message that was not taken
 
     def adopt(self, after: int, pending: Pending, unsettled: Unsettled) -> None:
         """A cut holds the updates up to this one; these are left."""
@@ -104,6 +105,11 @@ class Rounds:
             self.passed_over = True
         elif received.rejected:
             self.refused += received.rejected
+        # Last: who looks from outside never finds something neither here nor in the topic past it.
+        self.taken = self._offsets()
+
+    def _offsets(self) -> dict[str, int]:
+        return {inlet.source: inlet.offset for inlet in self.queue.inlets.values()}
 
     @property
     def waiting(self) -> int:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from viewkeeper.config import Config, load_config
-from viewkeeper.errors import UserError, ViewkeeperError, raise_together
+from viewkeeper.errors import UserError, ViewError, ViewkeeperError, raise_together
 from viewkeeper.job.assembly import Project
 from viewkeeper.job.group_job import GroupJob
 from viewkeeper.job.joining import begin, join
@@ -22,6 +23,7 @@ from viewkeeper.job.opening import Opening
 from viewkeeper.job.patience import FIRST_START, Stopped
 from viewkeeper.job.status import StatusFile
 from viewkeeper.job.stopping import stoppable
+from viewkeeper.warehouse.durability import disk
 from viewkeeper.warehouse.warehouse import Warehouse
 
 log = logging.getLogger("viewkeeper")
@@ -39,6 +41,8 @@ def _run(config: Config, until_idle: bool, stop: threading.Event) -> None:
         project = begin(config, stop)
         with Warehouse(config.warehouse, keep=config.keep).lock():
             settle_groups(project)
+            for source in project.sources.values():
+                source.close()  # every group has connections of its own
             Groups(project, until_idle, stop).run()
     except Stopped:
         log.info("stopped while waiting; nothing is lost")
@@ -65,7 +69,9 @@ class _Session:
 
     def close(self) -> None:
         if self._spark is not None:
-            self._spark.stop()
+            from viewkeeper.job.jvm import stop
+
+            stop(self._spark)
 
 
 @dataclass
@@ -107,7 +113,8 @@ class Groups:
         except BaseException as error:  # the main thread raises it
             self._failures[group] = error
             StatusFile.of(self.project.config.warehouse, group).failed(str(error))
-            if isinstance(error, UserError) or not isinstance(error, ViewkeeperError):
+            concerns_all = isinstance(error, UserError) and not isinstance(error, ViewError)
+            if concerns_all or not isinstance(error, ViewkeeperError):
                 self.stop.set()  # somebody must change something before any of them can be right
             elif len(self.project.groups) > 1:
                 log.warning("group %s has stopped: %s; other groups go on", group, error)
@@ -116,8 +123,11 @@ class Groups:
         config = self.project.config
         status = StatusFile.of(config.warehouse, group)
         part = self._part(group, stop, status)
-        keeper = Opening(part, Warehouse(config.warehouse, group, keep=config.keep), stop=stop).open()
-        GroupJob(part, keeper, status, stop, spark).run(self.until_idle)
+        warehouse = Warehouse(config.warehouse, group, config.keep, disk(config.durability))
+        opening = Opening(part, warehouse, stop=stop)
+        # Others may go on for long: a group that has ended holds nothing.
+        with closing(opening):
+            GroupJob(part, opening.open(), status, stop, spark).run(self.until_idle)
 
     def _part(self, group: str, stop: threading.Event, status: StatusFile) -> Project:
         if self.project.understands(group):

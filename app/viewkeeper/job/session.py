@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,9 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
+
+from viewkeeper import signals
+from viewkeeper.errors import UsageError
+from viewkeeper.job import python_daemon
+from viewkeeper.job.jvm import MEMORY
 
 _DEFAULTS = {
     "spark.master": "local[2]",
@@ -32,6 +38,17 @@ _DEFAULTS = {
     "spark.sql.streaming.minBatchesToRetain": "5",
 }  # fmt: skip
 
+# Where driver and workers are one process and its children: nobody else is to find a door, or to disturb them.
+_LOCAL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.python.daemon.module": python_daemon.__name__,
+}
+
+# On a cluster the driver must listen where executors reach it, so it asks who they are.
+_CLUSTER = {"spark.authenticate": "true"}
+_MAKES_SECRETS = ("yarn", "k8s:")
+
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -47,22 +64,85 @@ def spark_session(log_file: Path, stop: threading.Event) -> SparkSession:
     """A session for the job. What spark-submit or a properties file has set is kept; the rest gets our defaults."""
     given = SparkConf()
     builder: Any = SparkSession.builder
-    for key, value in _DEFAULTS.items():
-        if not given.contains(key):
+    for key, value in (_DEFAULTS | _doors(given)).items():
+        if not given.contains(key) and not (key == "spark.driver.memory" and MEMORY in os.environ):
             builder = builder.config(key, value)
     if not _submitted() and not given.contains("spark.driver.extraJavaOptions"):
-        log_file.parent.mkdir(parents=True, exist_ok=True)
-        settings = log_file.with_name("log4j2.properties")
-        settings.write_text(_LOG4J.format(file=log_file))
-        builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={settings.as_uri()}")
+        option = f"-Dlog4j2.configurationFile={_log_settings(log_file).as_uri()}"
+        builder = builder.config("spark.driver.extraJavaOptions", option)
     if not _submitted():
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need what is installed here
-    if not _submitted():
-        with _standard_error_to(log_file.with_name("spark-stderr.log")):
+        with _standard_error_to(log_file.with_name("spark-stderr.log")), _deaf_jvm():
             return builder.getOrCreate()
-    session = builder.getOrCreate()
+    with _quiet_jvm(log_file):
+        session = builder.getOrCreate()
     _stop_on_jvm_signal(session, stop)
     return session
+
+
+def _doors(given: SparkConf) -> dict[str, str]:
+    """Where Spark listens, and to whom."""
+    master = given.get("spark.master", _DEFAULTS["spark.master"]) or ""
+    if re.match(r"local(\[|$)", master):
+        return _LOCAL
+    if not (master.startswith(_MAKES_SECRETS) or given.contains("spark.authenticate")):
+        what = f"executors of {master} would not have to say who they are: spark.authenticate is not set"
+        remedy = "set it to true, with spark.authenticate.secret as the cluster has it, or to false in a closed network"
+        raise UsageError.at("spark", what, remedy)
+    return _CLUSTER
+
+
+@contextmanager
+def _deaf_jvm() -> Iterator[None]:
+    """The JVM that is started inside ignores what asks our process group to end: the batch in hand needs it.
+
+    It ends with us: its standard input is ours. PySpark gives no other hold of how it starts it.
+    """
+    popen = java_gateway.Popen
+    java_gateway.Popen = lambda command, **how: popen(command, **{**how, "preexec_fn": signals.ignore})
+    try:
+        yield
+    finally:
+        java_gateway.Popen = popen
+
+
+def _log_settings(log_file: Path) -> Path:
+    """A file that tells a JVM to write its warnings to this one."""
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    settings = log_file.with_name("log4j2.properties")
+    settings.write_text(_LOG4J.format(file=_log4j_value(str(log_file))))
+    return settings
+
+
+@contextmanager
+def _quiet_jvm(log_file: Path) -> Iterator[None]:
+    """Keeps what the JVM of spark-submit does off the terminal, unless somebody has said what it is to log.
+
+    It would write everything there: a dozen lines for every batch. Spark sets up its log once more when the session
+    is made, by the standard error of that moment; so the log is led away before, which closes what it has, and after.
+    """
+    SparkContext._ensure_initialized()
+    jvm: Any = SparkContext._jvm
+    named = [jvm.System.getProperty(name) for name in ("log4j2.configurationFile", "log4j.configurationFile")]
+    if any(named) or jvm.Thread.currentThread().getContextClassLoader().getResource("log4j2.properties") is not None:
+        yield
+        return
+    settings = jvm.java.net.URI(_log_settings(log_file).as_uri())
+    log4j = jvm.org.apache.logging.log4j.LogManager.getContext(False)
+    terminal = jvm.System.err
+    jvm.System.setErr(jvm.java.io.PrintStream(str(log_file.with_name("spark-stderr.log"))))
+    log4j.setConfigLocation(settings)
+    try:
+        yield
+    finally:
+        jvm.System.setErr(terminal)
+    log4j.setConfigLocation(settings)
+
+
+def _log4j_value(text: str) -> str:
+    """As a properties file of log4j has it: Latin-1, with escapes, and ``${`` begins what is looked up."""
+    units = memoryview(text.replace("${", "$${").encode("utf-16-le", "surrogatepass")).cast("H")
+    return "".join(chr(u) if (u < 128 and chr(u).isalnum()) or chr(u) == "/" else f"\\u{u:04x}" for u in units)
 
 
 @contextmanager
@@ -97,7 +177,7 @@ def _stop_on_jvm_signal(session: SparkSession, stop: threading.Event) -> None:
     gateway = session.sparkContext._gateway
     ensure_callback_server_started(gateway)
     signal = gateway.jvm.sun.misc.Signal
-    for name in ("TERM", "INT"):
+    for name in ("TERM", "INT", "HUP"):
         signal.handle(signal(name), _JvmSignalHandler(stop))
 
 

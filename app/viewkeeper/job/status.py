@@ -17,6 +17,8 @@ import orjson
 from viewkeeper.errors import ViewkeeperError
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.picture import Picture
+from viewkeeper.remedies import completed
+from viewkeeper.warehouse.durability import FAST
 from viewkeeper.warehouse.layout import write_atomically
 from viewkeeper.warehouse.streams import storage
 
@@ -40,6 +42,8 @@ class StatusFile:
         """Writes the group's state now."""
         self._written = time.monotonic()
         picture = Picture(keeper)
+        # In this order: an update is counted in the topic, among what arrived, or by its views; never nowhere.
+        read, arrived = dict(keeper.rounds.taken), picture.arrived()
         self._store(
             {
                 "pid": None if ended else os.getpid(),
@@ -51,7 +55,9 @@ class StatusFile:
                 "level": keeper.level,
                 "views": picture.views(),
                 "table": picture.table(),
-                "unnumbered": len(keeper.rounds.arrived.updates),
+                "read": read,
+                "arrived": arrived,
+                "unnumbered": sum(arrived.values()),
                 "cut": keeper.cut.cut,
                 "last_update": keeper.cut.last_update,
                 "updates_handled": keeper.updates_handled,
@@ -93,7 +99,7 @@ class StatusFile:
 
     def failed(self, error: str) -> None:
         """Notes that the group has stopped and why, beside what it told last; where it cannot be noted, it is not."""
-        self._add({"pid": None, "heartbeat": datetime.now(UTC), "error": error})
+        self._add({"pid": None, "heartbeat": datetime.now(UTC), "error": completed(error)})
 
     def beat(self, keeper: Keeper) -> None:
         """Writes if the last time is long ago."""
@@ -115,7 +121,7 @@ class StatusFile:
                 "pid": None if reason is None else os.getpid(),
                 "started": self.started,
                 "heartbeat": None if reason is None else datetime.now(UTC),
-                "waiting": None if reason is None else str(reason),
+                "waiting": None if reason is None else completed(str(reason)),
                 "trouble": reason is not None,
                 "error": None,
             }
@@ -129,4 +135,4 @@ class StatusFile:
     def _store(self, state: Mapping[str, Any]) -> None:
         with storage(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path, orjson.dumps(state).decode())
+        write_atomically(self.path, orjson.dumps(state).decode(), FAST)

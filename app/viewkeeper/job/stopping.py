@@ -1,11 +1,12 @@
-"""Ending a long-running command by SIGTERM or Ctrl-C."""
+"""Ending a long-running command by SIGTERM, Ctrl-C or the end of its terminal."""
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable
 from typing import TypeVar
+
+from viewkeeper import signals
 
 T = TypeVar("T")
 
@@ -13,14 +14,12 @@ _LOOK_EVERY = 0.05
 
 
 def stoppable(work: Callable[[threading.Event], T]) -> T:
-    """Runs the work in a thread of its own; the event that it is given is set by SIGTERM and Ctrl-C.
+    """Runs the work in a thread of its own; the event that it is given is set by the signals that ask to end.
 
     Not by the signals' handler itself: that interrupts the main thread anywhere, also while it waits for the event and
     holds the lock that setting it needs.
     """
-    received: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: received.append(number))
+    signals.note()
     stop = threading.Event()
     results: list[T] = []
     failures: list[BaseException] = []
@@ -34,9 +33,9 @@ def stoppable(work: Callable[[threading.Event], T]) -> T:
     thread = threading.Thread(target=run, name="work")
     thread.start()
     while thread.is_alive():
-        thread.join(_LOOK_EVERY)
-        if received:
+        if signals.received:
             stop.set()
+        thread.join(_LOOK_EVERY)
     if failures:
         raise failures[0]
     return results[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import os
 import random
 import re
 import signal
@@ -24,7 +25,7 @@ from typing import IO
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from viewkeeper.children import dying_with_us
+from viewkeeper.children import dying_with_us, ignoring
 from viewkeeper.errors import KafkaError, UsageError
 from viewkeeper.local.jars import INSTALL_JAVA, jar_folder, java
 
@@ -51,7 +52,7 @@ listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}
 advertised.listeners=PLAINTEXT://{host}:{port}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs={data}
+log.dirs=data
 auto.create.topics.enable=false
 num.partitions=1
 default.replication.factor=1
@@ -111,7 +112,7 @@ class Broker:
             settings = self._write_settings()
             if not (self.directory / "data" / "meta.properties").exists():
                 self._format(settings)
-            self._process = self._launch("kafka.Kafka", str(settings))
+            self._process = self._launch("kafka.Kafka", settings.name)
             self._await_ready()
         except BaseException:
             self.stop()
@@ -157,17 +158,14 @@ class Broker:
     def _write_settings(self) -> Path:
         assert self.port is not None
         settings = self.directory / "broker.properties"
-        data = str(self.directory / "data").replace("\\", "\\\\")
-        settings.write_text(
-            _SETTINGS.format(host=HOST, port=self.port, controller=self.port + 1, data=data), encoding="utf-8"
-        )
+        settings.write_text(_SETTINGS.format(host=HOST, port=self.port, controller=self.port + 1))
         self.log.write_bytes(b"")
         return settings
 
     def _format(self, settings: Path) -> None:
         # A leading letter: an id that begins with '-' would be taken for an option.
         cluster = "v" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
-        tool = self._launch("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))
+        tool = self._launch("kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings.name)
         if tool.wait() != 0:
             raise self._failure("the broker's folder could not be prepared")
 
@@ -175,10 +173,14 @@ class Broker:
         """A Java process in our process group that ignores Ctrl-C and dies with us."""
         command = [java(), *_JVM, "-cp", f"{jar_folder('broker')}/*", main, *arguments]
         # The kernel's parent-death signal needs no cooperation of the JVM, and holds after a kill -9 of ours.
-        guard = dying_with_us()
-        shell = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+        guard = [*ignoring("INT"), *dying_with_us()]
+        # It works in its folder, whose path may hold what its settings take for syntax, or no Latin letters.
+        letters = {**os.environ, "LC_ALL": "C.UTF-8"}
         with self.log.open("ab") as log:
-            return subprocess.Popen([*shell, *guard, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            return subprocess.Popen(
+                [*guard, *command],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, env=letters,
+            )  # fmt: skip
 
     def _await_ready(self) -> None:
         assert self._process is not None

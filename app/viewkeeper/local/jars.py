@@ -18,7 +18,7 @@ def jar_folder(of: Literal["broker", "connect", "spark"]) -> Path:
 
     ``VIEWKEEPER_JARS`` names the folder above it; without it, that is ``jars`` in the virtual environment.
     """
-    folder = Path(os.environ.get("VIEWKEEPER_JARS") or Path(sys.prefix, "jars"), of)
+    folder = Path(os.environ.get("VIEWKEEPER_JARS") or Path(sys.prefix, "jars"), of).absolute()
     if not any(folder.glob("*.jar")):
         raise UsageError.at(str(folder), f"the jars of the {of} are not here", "run: make setup")
     return folder

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.algebra.bag import COUNT, UPDATE
+from viewkeeper.algebra.hashing import row_hashes
 from viewkeeper.algebra.tiny import Bag, Row, add, plain
 from viewkeeper.algebra.view import View
 from viewkeeper.algorithms.protocol import Action, Change, Insert, Install, KeyDelete, Replace
-from viewkeeper.warehouse.hashing import row_hashes
 
 Stored = Callable[[], Iterable[pa.RecordBatch]]
 """The view as of the last cut: its columns and ``_count``."""

@@ -14,6 +14,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from viewkeeper.algebra.sizes import taken
 from viewkeeper.algebra.timeline import Window
 from viewkeeper.algebra.tiny import Part, Row, TinyView, plain
 from viewkeeper.algebra.view import Hop
@@ -64,7 +65,7 @@ class FrozenState:
         state = self.sweep.as_of(ask, self.ask(ask), occurrence, Window(self.number, 1))
         found: dict[Row, list[tuple[Row, int]]] = {key: [] for key in keys}
         key_of = self.tiny.key_of(hop)
-        columns = [state.rows[c.name].to_pylist() for c in occurrence.columns]
+        columns = [taken(state.rows[c.name], state.place).to_pylist() for c in occurrence.columns]
         for *values, count in zip(*columns, state.count.tolist(), strict=True):
             row = plain(values)
             found[key_of(row)].append((row, count))

@@ -112,6 +112,12 @@ class Managers:
             wait(running.values())  # all of them, even if one fails: nobody may ask once snapshots are released
         return outcomes | {view: done.result() for view, done in running.items()}
 
+    def close(self) -> None:
+        """Ends the threads; a later answer begins new ones."""
+        pool = self.__dict__.pop("_pool", None)
+        if pool is not None:
+            pool.shutdown()
+
     @cached_property
     def _shapes(self) -> dict[Place, Shape]:
         return shapes(self.views.values())

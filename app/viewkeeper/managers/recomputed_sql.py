@@ -21,6 +21,7 @@ from viewkeeper.algebra.view import Computed, Occurrence, Output, View
 from viewkeeper.errors import ViewError
 from viewkeeper.managers import recomputed_sql_functions as functions
 from viewkeeper.managers.recomputed_sql_names import Names
+from viewkeeper.managers.recomputed_sql_natures import NatureRules
 from viewkeeper.managers.recomputed_sql_rewrite import PLAIN, REWRITINGS, Rewriting, rewritten, varies
 from viewkeeper.managers.recomputed_sql_rules import Rules
 from viewkeeper.managers.recomputed_sql_tree import Node, constant, expressions, note, parsed, plan, text, walk
@@ -47,6 +48,7 @@ def _view(name: str, connection: duckdb.DuckDBPyConnection, catalog: Catalog, pr
     tree = parsed(connection, problems)
     names = Names.of(tree, catalog, problems)
     Rules(names, problems).check(tree)
+    NatureRules(names, problems).check(tree)
     _check_constants(connection, tree, problems)
     problems.check()
     canonical = text(connection, tree)
@@ -89,7 +91,7 @@ def _create(connection: duckdb.DuckDBPyConnection, index: int, relation: Relatio
 
 
 def _typed(relation: Relation) -> list[Column]:
-    return [column for column in relation.columns if column.type.kind is not Kind.UNKNOWN]
+    return [column for column in relation.columns if column.type.kind not in (Kind.UNKNOWN, Kind.NUMERIC)]
 
 
 class _Bound:

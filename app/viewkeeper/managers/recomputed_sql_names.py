@@ -119,9 +119,13 @@ class Names:
                         self._typed(star, relation, column)
 
     def _typed(self, node: Node, relation: Relation, column: Column) -> None:
-        if column.type.kind is not Kind.UNKNOWN:
+        if column.type.kind not in (Kind.UNKNOWN, Kind.NUMERIC):
             return
         unusable = "has no usable type; declare its type in the source, or leave it out"
+        if column.type.kind is Kind.NUMERIC:
+            unusable = (
+                "may have any number of digits, which DuckDB does not have; declare it as numeric(38,10) or the like"
+            )
         what, _, remedy = (column.refused or unusable).partition("; ")
         note(self.problems, node, f"column {relation.name}.{column.name} {what}", remedy)
 

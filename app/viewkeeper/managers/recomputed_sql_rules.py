@@ -120,9 +120,17 @@ class Rules:
             self._function(node)
         elif kind == "WINDOW":
             self._window(node, query)
+        elif kind == "CAST":
+            self._cast(node)
         elif kind == "STAR" and node["columns"]:
             note(self.problems, node, f"'{written(self.problems, node)}' is not supported", "name the columns")
         return True
+
+    def _cast(self, node: Node) -> None:
+        """DuckDB takes no notice of the limit of a text, and cuts what PostgreSQL rounds of a timestamp."""
+        name, limits = str(node["type_expr"].get("type_name", "")).upper(), node["type_expr"].get("children")
+        if (limits and name in ("VARCHAR", "BPCHAR", "TEXT", "FLOAT")) or name in ("TIMESTAMP_S", "TIMESTAMP_MS"):
+            note(self.problems, node, "a cast to a type with a limit is not supported", "write it without the limit")
 
     def _function(self, node: Node) -> None:
         name, count = node["function_name"], len(node["arguments"])

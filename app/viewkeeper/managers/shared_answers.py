@@ -22,6 +22,7 @@ from viewkeeper.algebra.view import View
 from viewkeeper.messages import Answer, Ask, SnapshotPosition
 
 MOST = 1_000_000
+MOST_BYTES = 64 << 20
 """Rows of one relation that are kept at a time; past that it is forgotten, and asked for again."""
 
 Place = tuple[str, str, tuple[str, ...]]
@@ -116,7 +117,7 @@ class SharedAnswers:
         with self._lock:
             known = self._places.setdefault((ask.source, ask.relation, ask.key), _Known())
         with known.lock:
-            if known.rows is not None and len(known.rows) > MOST:
+            if known.rows is not None and (len(known.rows) > MOST or known.rows.nbytes > MOST_BYTES):
                 known.keys = known.rows = None
             missing = known.missing(ask)
             if len(missing):

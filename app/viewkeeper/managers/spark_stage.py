@@ -145,8 +145,8 @@ _Tasks = list[_Task]
 
 def _write_tasks(queue: Queue, starts: Starts, views: Mapping[str, View], folder: Path) -> list[_Tasks]:
     """Writes queue and starts for the workers to map, and gives the slices to sweep: those together that belong so."""
-    for (source, relation), table in queue.changes.items():
-        _write(table, folder / f"queue-{source}-{relation}")
+    for number, table in enumerate(queue.changes.values()):  # a relation's name may be no file's
+        _write(table, folder / f"queue-{number}")
     tasks: dict[tuple[str, str, int], _Tasks] = {}
     for view, occurrences in starts.items():
         for occurrence, table in occurrences.items():
@@ -172,7 +172,7 @@ class _Work:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa.set_cpu_count(1)
         folder = Path(self.folder)
-        queue = Queue({(s, r): _read(folder / f"queue-{s}-{r}") for s, r in self.relations})
+        queue = Queue({relation: _read(folder / f"queue-{i}") for i, relation in enumerate(self.relations)})
         try:
             for numbers in batches:
                 for number in numbers.column(0).to_pylist():

@@ -4,6 +4,10 @@ A batch goes through the algorithm in runs. The updates of a run are delivered i
 answered in the order in which they were asked, all as of the run's last update (``frozen_state``); then it is flushed.
 So nothing is under way when a run ends, nothing is carried from one batch to the next, and a crash is just the batch
 done again.
+
+The papers' strong consistency lets a step end with one source further than another (``nested_sweep`` takes updates in
+per source). Here a state is read by its number, beside other views at the same one, so such action lists are tied to
+those that follow, until what they reflect is everything up to a number.
 """
 
 from __future__ import annotations
@@ -52,15 +56,12 @@ class StepwiseManager(Asking):
     def change(self, queue: Queue, received: Sequence[Received], numbers: Iterable[int]) -> Iterator[pa.Table]:
         """The view's change under these updates, whose numbers never go back.
 
-        An action list is stored under the largest number that the view reflects by then, so labels never go back. It
+        What is stored under a number makes the view that of the sources after exactly the updates up to it. The number
         is one of this batch in any case: states of earlier cuts stay as they were published.
         """
         labelled: list[Labelled] = []
         for run in runs(self.updates(queue, received, numbers), self.run, self.keeping.complete_n or 1):
-            label = run[0].number
-            for install in self._installs(queue, run):
-                label = max(label, *install.updates) if install.updates else label
-                labelled.append(Labelled(label, install))
+            labelled += steps([update.number for update in run], self._installs(queue, run))
         yield signed_rows(self.view, labelled, self.stored)
 
     def updates(self, queue: Queue, received: Sequence[Received], numbers: Iterable[int]) -> list[Update]:
@@ -140,6 +141,29 @@ def _sorted(emitted: Iterable[Emitted], asked: list[Asked]) -> Iterator[Install]
             asked.append(item)
         else:
             yield item
+
+
+def steps(numbers: Sequence[int], installs: Iterable[Install]) -> Iterator[Labelled]:
+    """The action lists of a run, tied together where one alone reflects an update but not all before it.
+
+    One that reflects nothing whole (Strobe in the middle of a transaction) is tied to the next as well.
+    """
+    tied: list[Install] = []
+    done = reflected = 0  # how many of the numbers are in steps, and how many the view reflects
+    for install in installs:
+        tied.append(install)
+        reflected += len(install.updates)
+        if reflected > done and max(max(each.updates, default=0) for each in tied) == numbers[reflected - 1]:
+            done = reflected
+            yield _step(numbers[done - 1], tied)
+            tied = []
+    if tied:
+        yield _step(numbers[-1], tied)
+
+
+def _step(label: int, tied: Sequence[Install]) -> Labelled:
+    updates = frozenset[int]().union(*(install.updates for install in tied))
+    return Labelled(label, Install(updates, tuple(action for install in tied for action in install.actions)))
 
 
 def runs(updates: Sequence[Update], size: int, multiple: int = 1) -> Iterator[Sequence[Update]]:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.algebra.bag import UPDATE
+from viewkeeper.algebra.sizes import rows_at
 from viewkeeper.consistency.levels import Level
 from viewkeeper.warehouse.spill import Consolidator
 
@@ -86,7 +87,10 @@ def joined(lists: Sequence[ActionList]) -> Iterable[pa.Table]:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    return table.take(pa.array(np.argsort(table[UPDATE].to_numpy(), kind="stable")))
+    numbers = table[UPDATE].to_numpy()
+    if bool(np.all(numbers[1:] >= numbers[:-1])):
+        return table
+    return rows_at(table, np.argsort(numbers, kind="stable"))
 
 
 def _closing(whole: Consolidator) -> Iterator[pa.Table]:

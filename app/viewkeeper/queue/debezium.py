@@ -125,6 +125,10 @@ class DebeziumReader:
     def before_barrier(self, token: str) -> int | None:
         return self._tokens.get(token)
 
+    def unfinished(self) -> str | None:
+        begun = [transaction for transaction in self._open.values() if transaction.began]
+        return f"event {len(begun[0].lsns)} of transaction {begun[0].xid}" if begun else None
+
     def _reached(self) -> int:
         return max(self._inlet.last, self._inlet.load.until)
 
@@ -279,7 +283,8 @@ class DebeziumReader:
             return
         assert message.value is not None
         try:
-            before, after = table.images(op, document.get("before"), document.get("after"), message.value)
+            rows = document.get("before"), document.get("after")
+            before, after = table.images(op, *rows, message.value, document["source"].get("name") or "")
         except Unreadable as problem:
             transaction.problem = transaction.problem or f"event {len(transaction.lsns)}: {problem}"
             return

@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
-import uuid
 from typing import Any
 
+from viewkeeper.queue.debezium_placeholder import can_be_large, placeholder_of
 from viewkeeper.queue.inlet import Image, Inlet, Unreadable
 
 Row = dict[str, Any]
-
-_ABSENT = "__debezium_unavailable_value"
-"""Stands in a row's new image for a large value that the transaction did not change (unchanged TOAST)."""
-
-_ABSENT_BYTES = base64.b64encode(_ABSENT.encode()).decode()
-_ABSENT_NUMBERS = list(_ABSENT.encode())
-_ABSENT_UUID = str(uuid.UUID(bytes=hashlib.md5(_ABSENT.encode()).digest(), version=3))
-_ABSENT_MAP = f'{{"{_ABSENT}":"{_ABSENT}"}}'
-
-_ABSENT_TEXTS = frozenset({_ABSENT, _ABSENT_BYTES, _ABSENT_MAP})
-_ABSENT_LISTS = ([_ABSENT], [_ABSENT_BYTES], [_ABSENT_UUID], _ABSENT_NUMBERS)
-
-_SIGNS = {
-    "": _ABSENT.encode(),
-    "bytea": _ABSENT_BYTES.encode(),
-    "_bytea": _ABSENT_BYTES.encode(),
-    "_uuid": _ABSENT_UUID.encode(),
-    "_int2": ",".join(map(str, _ABSENT_NUMBERS)).encode(),
-    "_int4": ",".join(map(str, _ABSENT_NUMBERS)).encode(),
-    "_int8": ",".join(map(str, _ABSENT_NUMBERS)).encode(),
-}
-"""By declared type (any other as the first): a message without this text leaves no value of that type out."""
-
-_NEVER_LARGE = {"int2", "int4", "int8", "float4", "float8", "bool", "date", "timestamp", "timestamptz", "uuid", "enum"}
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
@@ -48,19 +22,33 @@ class CapturedTable:
         self._schema = inlet.schema
         self._image = inlet.image_of(name)
         self._used = frozenset(column.name for column in inlet.columns(name))
-        large = {column.declared for column in inlet.columns(name)} - _NEVER_LARGE
-        self._signs = tuple({_SIGNS.get(declared, _SIGNS[""]) for declared in large})
+        self._large = {column.name: column.declared for column in inlet.columns(name) if can_be_large(column.declared)}
         self._all_logged = relation.logged is None
         self._known_before = relation.logged is None or self._used <= relation.logged
+        # Never NULL in a row, and NULL in one of which only the key was logged.
+        self._witness = min(relation.required - {*relation.key}, default="")
+        self._key = frozenset(relation.key)
+        self._fresh = dict.fromkeys(inlet.fresh.get(name, ()))
+        self._connector = ""
+        self._placeholder = placeholder_of("")
+        self._signs = self._placeholder.signs(self._large.values())
 
-    def images(self, op: str, before: Any, after: Any, message: bytes) -> tuple[Image | None, Image | None]:
+    def images(
+        self, op: str, before: Any, after: Any, message: bytes, connector: str = ""
+    ) -> tuple[Image | None, Image | None]:
         """The row before and after; both None if nothing of it that is used can have changed.
 
-        ``message`` is the text that the rows came from. Raises Unreadable if the event does not tell enough.
+        ``message`` is the text that the rows came from, ``connector`` the name of who wrote it. Raises Unreadable if
+        the event does not tell enough.
         """
+        if connector != self._connector:
+            self._connector, self._placeholder = connector, placeholder_of(connector)
+            self._signs = self._placeholder.signs(self._large.values())
+        if self._fresh:
+            before, after = (self._fresh | row if type(row) is dict else row for row in (before, after))
         for sign in self._signs:
             if sign in message:
-                before, after = self._completed(op, before, after)
+                after = self._completed(op, before, after)
                 break
         try:
             if op == "c":
@@ -68,7 +56,7 @@ class CapturedTable:
             if op == "u":
                 return self._updated(before, after)
             if op == "d":
-                return self._before(before), None
+                return self._before(None if self._is_hollow(before) else before), None
         except KeyError as missing:
             raise Unreadable(f"{self.name}: column {missing.args[0]!r} is missing") from None
         except TypeError:
@@ -76,12 +64,21 @@ class CapturedTable:
         raise Unreadable(f"{self.name}: unknown op {op!r}")
 
     def _updated(self, before: Row | None, after: Row) -> tuple[Image | None, Image | None]:
-        if before is None and self._known_before and not self._all_logged:
+        if self._is_unconcerned("u", before):
             # The log tells old values only of the replica identity's columns, and only if one of them changed (which
             # Debezium sends as a delete and an insert). Those are the only ones that are used.
             self._image(after)
             return None, None
         return self._before(before), self._image(after)
+
+    def _is_unconcerned(self, op: str, before: Row | None) -> bool:
+        return op == "u" and before is None and self._known_before and not self._all_logged
+
+    def _is_hollow(self, before: Row | None) -> bool:
+        """Whether only the key of a deleted row was logged: the REPLICA IDENTITY was another one for a while."""
+        if before is None or not self._witness or not self._all_logged or before.get(self._witness, "") is not None:
+            return False
+        return all(value is None for name, value in before.items() if name not in self._key)
 
     def _before(self, before: Row | None) -> Image:
         if before is None or not self._known_before:
@@ -92,28 +89,26 @@ class CapturedTable:
             )
         return self._image(before)
 
-    def _completed(self, op: str, before: Row | None, after: Row | None) -> tuple[Row | None, Row | None]:
-        """The rows with every used value that the event leaves out of the new row; an insert leaves out nothing."""
-        if op == "u" and after is not None:
-            old = before or {}
-            missing = [name for name in self._used if is_absent(after.get(name))]
-            after = after | {name: old.get(name, _ABSENT) for name in missing}
-            unknown = [name for name in missing if is_absent(after[name])]
-        else:
-            unknown = [name for name in self._used if op == "d" and is_absent((before or {}).get(name))]
-        if unknown:
+    def _completed(self, op: str, before: Row | None, after: Any) -> Any:
+        """The new row with every used large value that the event leaves out.
+
+        An UPDATE leaves out what it did not change, and so may the insertion that Debezium makes of one that changed
+        the key (an insertion that holds Debezium's own placeholder is one of that text). Old rows leave out nothing.
+        """
+        if type(after) is not dict or not (op == "u" or (op == "c" and self._placeholder.is_own)):
+            return after
+        missing = [name for name in self._large if self._placeholder.is_(after.get(name))]
+        if not missing or self._is_unconcerned(op, before):
+            return after
+        old = before if type(before) is dict and self._all_logged else {}
+        if unknown := [name for name in missing if name not in old]:
             table = f"{_quoted(self._schema)}.{_quoted(self.name)}"
             raise Unreadable(
                 f"{self.name}.{min(unknown)}: a large value that did not change was left out of the message; "
                 f"run 'ALTER TABLE {table} REPLICA IDENTITY FULL' and load the views again "
                 "('viewkeeper init --reload')"
             )
-        return before, after
-
-
-def is_absent(value: Any) -> bool:
-    """Whether Debezium put this in place of a value that it does not know."""
-    return value in _ABSENT_TEXTS if type(value) is str else type(value) is list and value in _ABSENT_LISTS
+        return after | {name: old[name] for name in missing}
 
 
 def _quoted(name: str) -> str:

@@ -1,4 +1,7 @@
-"""Reading topics on until barriers come out of them: then the queue holds everything that an answer can contain."""
+"""Reading topics: up to the offsets of a batch, and on until barriers come out of them.
+
+Once they have, the queue holds everything that an answer can contain. Values are taken in pieces of bounded bytes.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,19 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka import KafkaError as Reason
 
 from viewkeeper.errors import KafkaError, SourceUnreachable
 from viewkeeper.messages import Received
-from viewkeeper.queue.consumer import MESSAGES, lost, reader
+from viewkeeper.queue.consumer import lost, reader, some, table_of
 from viewkeeper.queue.update_queue import Inlet, UpdateQueue
 
 PATIENCE = 15.0
 """Seconds without a message of its topic after which a barrier is given up."""
 
-AT_ONCE = 50_000
-"""Messages that are received together."""
-
+SILENCE = 60.0
+"""Seconds without a message after which a topic that must hold more cannot be read."""
 
 _LOST = {Reason._AUTO_OFFSET_RESET, Reason.OFFSET_OUT_OF_RANGE}
 
@@ -32,7 +33,7 @@ class BarrierLate(SourceUnreachable):
 
 
 class Drain:
-    """Reads topics to their barriers. Keeps its connection: a new one would be most of a small drain's time."""
+    """Reads topics up to somewhere. Keeps its connection: a new one would be most of a small drain's time."""
 
     def __init__(self, client: Mapping[str, Any]):
         self._client = client
@@ -49,15 +50,41 @@ class Drain:
             while missing := [source for source in tokens if not queue.passed_barrier(source, tokens[source])]:
                 if stop.is_set() or any(inlets[source].stopped for source in missing):
                     return
-                messages = _some(reader, inlets.values())
+                messages, _ = _some(reader, inlets.values())
                 if messages:
-                    yield queue.receive(_table(messages))
+                    yield queue.receive(table_of(messages))
                 for source in missing:
                     offset, since = moved[source]
                     if inlets[source].offset > offset:
                         moved[source] = (inlets[source].offset, time.monotonic())
                     elif time.monotonic() - since > PATIENCE:
                         raise _late(source, inlets[source].topic)
+
+    def to_offsets(self, queue: UpdateQueue, ends: Mapping[str, int], stop: threading.Event) -> Iterator[Received]:
+        """What the queue receives up to the offset of each of these topics, or a little more.
+
+        Ends early at ``stop``; a topic ends at a message that cannot be used. Offsets that hold no message for a
+        reader (control records of transactions) are passed over.
+        """
+        unread = {i.topic: i for i in queue.inlets.values() if not i.stopped and i.offset < ends.get(i.topic, 0)}
+        if not unread:
+            return
+        with self._reading({topic: inlet.offset for topic, inlet in unread.items()}) as reader:
+            heard = time.monotonic()
+            while unread:
+                if stop.is_set():
+                    return
+                messages, ended = _some(reader, unread.values())
+                if messages:
+                    yield queue.receive(table_of(messages))
+                for topic, inlet in list(unread.items()):
+                    if inlet.stopped or inlet.offset >= ends[topic] or ended.get(topic, 0) >= ends[topic]:
+                        del unread[topic]
+                if messages or ended:
+                    heard = time.monotonic()
+                elif time.monotonic() - heard > SILENCE:
+                    raise _silent(self._client, next(iter(unread)))
+        queue.skip_to(ends)
 
     def close(self) -> None:
         reader, self._reader = self._reader, None
@@ -82,30 +109,31 @@ class Drain:
             raise
 
 
-def _some(reader: Consumer, inlets: Collection[Inlet]) -> list[Message]:
-    """The messages that are there; waits a moment for the first one. TopicLost if a topic lacks what comes next."""
-    first = reader.poll(0.1)
-    if first is None:
-        return []
-    messages = [first, *reader.consume(AT_ONCE, timeout=0)]
-    for message in messages:
-        if error := message.error():
-            if error.code() in _LOST:
-                (offset,) = (inlet.offset for inlet in inlets if inlet.topic == message.topic())
-                low, high = reader.get_watermark_offsets(TopicPartition(message.topic(), 0), timeout=10.0, cached=False)
-                raise lost(message.topic(), offset, low, high)
+def _some(reader: Consumer, inlets: Collection[Inlet]) -> tuple[list[Message], dict[str, int]]:
+    """Messages that are there, and the topics that end for now, with the offset; waits a moment for the first one.
+
+    TopicLost if a topic lacks what comes next.
+    """
+    messages: list[Message] = []
+    ended: dict[str, int] = {}
+    for message in some(reader, 0.1):
+        error = message.error()
+        if error is None:
+            messages.append(message)
+        elif error.code() == Reason._PARTITION_EOF:
+            ended[message.topic()] = message.offset()
+        elif error.code() in _LOST:
+            (offset,) = (inlet.offset for inlet in inlets if inlet.topic == message.topic())
+            low, high = reader.get_watermark_offsets(TopicPartition(message.topic(), 0), timeout=10.0, cached=False)
+            raise lost(message.topic(), offset, low, high)
+        else:
             raise KafkaException(error)
-    return messages
+    return messages, ended
 
 
-def _table(messages: list[Message]) -> pa.Table:
-    columns = [
-        [m.topic() for m in messages],
-        [m.offset() for m in messages],
-        [m.value() for m in messages],
-        [m.timestamp()[1] for m in messages],
-    ]
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, MESSAGES, strict=True)], schema=MESSAGES)
+def _silent(client: Mapping[str, Any], topic: str) -> KafkaError:
+    what = f"topic {topic} cannot be read on: nothing has come for {SILENCE:.0f} s"
+    return KafkaError.at(f"kafka {client['bootstrap.servers']}", what, "is the broker up?")
 
 
 def _late(source: str, topic: str) -> BarrierLate:

@@ -78,6 +78,9 @@ class Reader(Protocol):
         None if the token has not come out.
         """
 
+    def unfinished(self) -> str | None:
+        """What came last, in words, of an update that has not come to its end."""
+
 
 class Inlet:
     """What is known of one source's topic: how far it has been read."""
@@ -92,11 +95,15 @@ class Inlet:
         offset: int,
         format: Literal["native", "debezium"] = "native",
         schema: str = "public",
+        fresh: Mapping[str, Collection[str]] | None = None,
     ):
         self.source = source
         self.topic = topic
         self.relations = relations  # every relation of the source
         self.used = used  # captured relations and the columns that views use of them
+        # Used columns that no view has been loaded with yet: what was logged before they were added lacks them. Whoever
+        # sees the column in the table sees all of that, so no answer is ever compensated for it.
+        self.fresh = fresh or {}
         self.format = format
         self.schema = schema  # where the source keeps its relations, if its messages say so
         self.offset = offset  # the next message to be read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import orjson
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from viewkeeper.algebra.types import Column
 from viewkeeper.messages import FURTHEST, GlobalPart, Update, UpdateMessage
 from viewkeeper.queue.inlet import Change, Inlet, Message, Unreadable, Whole
+from viewkeeper.queue.spool import SpooledList
 from viewkeeper.queue.values import json_column
 
 
@@ -26,13 +28,44 @@ class Piece(NamedTuple):
     part_of: GlobalPart | None = None
 
 
+@dataclass(slots=True)
+class _Open:
+    """An update of which some parts have come, from the first on without a gap."""
+
+    piece: Piece  # the last part
+    first: Message  # the first part
+    changes: SpooledList[Change] = field(default_factory=SpooledList)
+
+    def __str__(self) -> str:
+        return f"part {self.piece.part} of {self.piece.parts} of transaction {self.piece.txn}"
+
+    def is_of(self, piece: Piece) -> bool:
+        """Whether the piece is a part of the same update."""
+        return (piece.txn, piece.position, piece.part_of) == (self.piece.txn, self.piece.position, self.piece.part_of)
+
+
+class Torn(Unreadable):
+    """An update whose other parts can never come any more: another update has come."""
+
+    def __init__(self, torn: _Open, follower: Piece):
+        reason = (
+            f"{torn} came last, and then {_named(follower)} instead of part {torn.piece.part + 1}: "
+            "the rest of that update is lost"
+        )
+        super().__init__(reason, torn.first)
+
+
 class NativeReader:
-    """Puts pieces together and drops repetitions, by position."""
+    """Puts pieces together and drops repetitions, by position.
+
+    A sender that was killed between parts sends the update again, from part 1 on, perhaps in other pieces; any other
+    sequence than 1, 2, … n of one update has lost something, and is refused.
+    """
 
     def __init__(self, inlet: Inlet):
         self._inlet = inlet
         self._image_of = {relation: inlet.image_of(relation) for relation in inlet.used}
-        self._pieces: list[Piece] = []  # replaced, never changed: a mark may hold it
+        self._open: _Open | None = None
 
     def take(self, message: Message, wrong: str | None = None) -> Whole | None:
         inlet = self._inlet
@@ -42,51 +75,71 @@ class NativeReader:
         if piece.txn is None or piece.position <= inlet.last:
             inlet.offset = message.offset + 1
             return None
-        if piece.parts > 1 or self._pieces:
+        if piece.parts > 1 or self._open is not None:
             return self._assemble(message, piece)
-        return self._whole(message, piece, piece.changes)
+        return self._whole(message, piece, self._changes(piece))
 
     def pass_over(self, message: Message, refused: Unreadable) -> None:
+        self.forget()
+        if isinstance(refused, Torn):
+            return
         self._inlet.offset = message.offset + 1
         self._inlet.set_aside = max(self._inlet.set_aside, claimed_position(message.value))
-        self.forget()
 
     def column(self, values: Sequence[Any], column: Column) -> pa.Array:
         return json_column(list(values), column.type)
 
-    def mark(self) -> list[Piece]:
-        return self._pieces
+    def mark(self) -> _Mark:
+        return (None, 0) if self._open is None else (replace(self._open), len(self._open.changes))
 
-    def go_back(self, mark: list[Piece]) -> None:
-        self._pieces = mark
+    def go_back(self, mark: _Mark) -> None:
+        kept, length = mark
+        self._open = None if kept is None else replace(kept)  # the mark may be needed again
+        if kept is not None:
+            kept.changes.cut(length)
 
     def forget(self) -> None:
-        self._pieces, self._inlet.held = [], None
+        self._open, self._inlet.held = None, None
 
     def before_barrier(self, token: str) -> int | None:
         return None  # its sources write none
 
+    def unfinished(self) -> str | None:
+        return None if self._open is None else str(self._open)
+
     def _assemble(self, message: Message, piece: Piece) -> Whole | None:
-        earlier = [] if piece.part == 1 else self._pieces
-        if len(earlier) != piece.part - 1 or (earlier and earlier[0].txn != piece.txn):
-            raise Unreadable(f"part {piece.part} of transaction {piece.txn} does not follow part {piece.part - 1}")
-        pieces = [*earlier, piece]
+        held = self._open
+        if held is not None and not held.is_of(piece):
+            raise Torn(held, piece)
+        changes = self._changes(piece)
+        if piece.part == 1:
+            held = _Open(piece, message)
+        elif held is None or piece.part != held.piece.part + 1:
+            came = "" if held is None else f"; {held} came last"
+            raise Unreadable(f"{_named(piece)} does not follow part {piece.part - 1}{came}")
+        elif piece.parts != held.piece.parts:
+            raise Unreadable(f"{_named(piece)} does not follow {held}: the number of parts has changed")
+        for change in changes:
+            held.changes.append(change, len(message.value or b"") // len(changes))
+        held.piece = piece
+        self._open, self._inlet.held = held, held.first.offset
         if piece.part == piece.parts:
-            return self._whole(message, piece, [change for each in pieces for change in each.changes])
-        self._pieces = pieces
-        self._inlet.held = message.offset if piece.part == 1 else self._inlet.held
+            return self._whole(message, piece, held.changes)
         self._inlet.offset = message.offset + 1
         return None
 
-    def _whole(self, message: Message, piece: Piece, changes: Sequence[dict[str, Any]]) -> Whole | None:
+    def _changes(self, piece: Piece) -> list[Change]:
+        """What a piece did to captured relations."""
+        return [self._change(change) for change in piece.changes if change["relation"] in self._inlet.used]
+
+    def _whole(self, message: Message, piece: Piece, used: Sequence[Change] | SpooledList[Change]) -> Whole | None:
         """The update, unless it touches no captured relation: such a transaction gets no number by itself."""
         inlet = self._inlet
-        used = [self._change(change) for change in changes if change["relation"] in inlet.used]
         begins = inlet.held
         inlet.last, inlet.offset = piece.position, message.offset + 1
         self.forget()
         # A part of a transaction over several sources is told in any case: the other parts wait for it.
-        if not used and piece.part_of is None:
+        if not len(used) and piece.part_of is None:
             return None
         assert piece.txn is not None
         return Whole(
@@ -109,7 +162,19 @@ class NativeReader:
         try:
             return relation, None if before is None else image(before), None if after is None else image(after)
         except KeyError as missing:
-            raise Unreadable(f"{relation}: column {missing.args[0]!r} is missing") from None
+            fresh = self._inlet.fresh.get(relation, ())
+            if missing.args[0] not in fresh:
+                raise Unreadable(f"{relation}: column {missing.args[0]!r} is missing") from None
+        blank = dict.fromkeys(fresh)  # logged before a view used them
+        sides = {side: blank | row for side, row in (("before", before), ("after", after)) if row is not None}
+        return self._change({"relation": relation, **sides})
+
+
+_Mark = tuple[_Open | None, int]
+
+
+def _named(piece: Piece) -> str:
+    return f"transaction {piece.txn}" if piece.parts == 1 else f"part {piece.part} of transaction {piece.txn}"
 
 
 _SIDES = {"insert": ("after",), "delete": ("before",), "update": ("before", "after")}

@@ -58,6 +58,11 @@ class UpdateQueue:
         topics = [inlet.topic for inlet in self.inlets.values() if inlet.source == source]
         return self._readers[topics[0]].before_barrier(token) if topics else None
 
+    def unfinished(self) -> dict[str, str]:
+        """Per source what came last, in words, of an update that has not come to its end."""
+        told = {inlet.source: self._readers[topic].unfinished() for topic, inlet in self.inlets.items()}
+        return {source: words for source, words in told.items() if words is not None}
+
     def rewind(self, positions: Mapping[str, str], offsets: Mapping[str, int]) -> None:
         """Goes back to where a cut stands: what came after it was not handled."""
         for topic, inlet in self.inlets.items():
@@ -94,6 +99,7 @@ class UpdateQueue:
                     return taken.received()
                 # Values of the wrong type are found only now, column by column. Take the batch again without them.
                 wrong |= found
+                taken.close()
                 for topic, (of_inlet, of_reader) in marks.items():
                     self.inlets[topic].go_back(of_inlet)
                     self._readers[topic].go_back(of_reader)
@@ -146,6 +152,11 @@ class _Taken:
         """What is wrong with values, by the last message of their update. Called once, when all were added."""
         return self._new.wrong() | self._again.wrong()
 
+    def close(self) -> None:
+        """Nobody wants it."""
+        self._new.close()
+        self._again.close()
+
     def received(self) -> Received:
         again = self._again.received() if self._again.updates else None
         return self._new.received(self.rejected, again)
@@ -188,6 +199,10 @@ class _Gathered:
             sorted(each._replace(ordinal=int(ordinals[each.ordinal])) for each in self._truncated),
             again,
         )
+
+    def close(self) -> None:
+        for images in self._images.values():
+            images.close()
 
     def _of(self, source: str, relation: str) -> Images:
         inlet = self._inlets[source]

@@ -6,11 +6,13 @@ import base64
 import binascii
 from collections.abc import Callable
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from viewkeeper.algebra.casts import numeric_of, numeric_text
 from viewkeeper.algebra.types import Kind, Type
 
 _NONE = type(None)
@@ -73,6 +75,18 @@ def _decimal(values: list[Any], expected: Type) -> pa.Array:
     return pc.cast(pa.array(text, pa.string()), expected.arrow)
 
 
+def _numeric(values: list[Any], expected: Type) -> pa.Array:
+    _only(values, str, int)
+    return pa.array([None if v is None else numeric_text(_number(str(v))) for v in values], expected.arrow)
+
+
+def _number(text: str) -> Decimal:
+    value = numeric_of(text)
+    if value is None:
+        raise ValueError(f"{text} is no number")
+    return value
+
+
 def _date(values: list[Any], expected: Type) -> pa.Array:
     _only(values, str)
     return pa.array([None if v is None else date.fromisoformat(v) for v in values], expected.arrow)
@@ -103,6 +117,7 @@ _COLUMN: dict[Kind, Callable[[list[Any], Type], pa.Array]] = {
     Kind.BOOLEAN: _plain(bool),
     Kind.FLOAT: _float,
     Kind.DECIMAL: _decimal,
+    Kind.NUMERIC: _numeric,
     Kind.DATE: _date,
     Kind.TIMESTAMP: _timestamp,
     Kind.BINARY: _binary,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,9 +25,10 @@ from viewkeeper.warehouse.view_table import stored
 class AsOf:
     """``table`` stands at update ``folded``; ``changes`` lead from there to ``wanted``, None if that is the same.
 
-    Both are versions that stay as they are, whatever the job does next.
+    Both are versions that stay as they are, whatever the job does next. ``folder`` is where the table lies.
     """
 
+    folder: Path
     table: DeltaTable
     folded: int
     wanted: int
@@ -52,7 +54,7 @@ class AsOf:
         return pa.RecordBatchReader.from_batches(self.schema, (batch for batch in self._batches() if len(batch)))
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        base, schema = stored(self.table), self.schema
+        base, schema = stored(self.folder, self.table), self.schema
         if self.changes is None:
             yield from base
             return

@@ -108,5 +108,11 @@ class WarehouseTransaction:
     asked: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
+def cut_rows(table: pa.Table, schema: pa.Schema, cut: int) -> pa.Table:
+    """The rows with their cut in the last column, exactly as ``schema`` has it."""
+    numbers = pa.repeat(pa.scalar(cut, pa.int64()), len(table))
+    return table.select(schema.names[:-1]).append_column(CUT, numbers).cast(schema)
+
+
 def now() -> datetime:
     return datetime.now(UTC)

@@ -20,13 +20,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.errors import UsageError
+from viewkeeper.errors import UsageError, WarehouseError
+from viewkeeper.warehouse.durability import SAFE, Disk
 from viewkeeper.warehouse.streams import kind_of, storage
 
 INEXACT, UNCOMPENSATED = "inexact", "uncompensated"
 """The kinds of marks."""
-
-_NAMING = threading.Lock()  # groups open their warehouse at the same time, and must find one name
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,13 @@ class Layout:
                 "choose another folder for warehouse:",
             ) from None
 
+    def require_writable(self) -> None:
+        """Raises what ``create`` and ``lock`` would find, without making anything."""
+        above = next((p for p in (self.root, *self.root.parents) if os.path.exists(p)), self.root)
+        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK, effective_ids=True):
+            what = "cannot be written" + (f": {above} does not let this user in" if above != self.root else "")
+            raise WarehouseError.at(str(self.root), what, "give this user the right to, or choose another folder")
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Holds the warehouse for one job; the kernel frees it however the process ends."""
@@ -87,18 +93,24 @@ class Layout:
 
     def id(self) -> str:
         """A name that no other warehouse has, the same for ever."""
+        known = self.known_id()
+        if known:
+            return known
+        self.create()
+        name_once(self.root / ".id", uuid.uuid4().hex)
+        return self.known_id()
+
+    def known_id(self) -> str:
+        """Its name, or nothing if it has none yet."""
         file = self.root / ".id"
-        with _NAMING:
-            if not file.exists():
-                self.create()
-                write_atomically(file, uuid.uuid4().hex)
         with storage(file):
-            return file.read_text().strip()
+            return file.read_text().strip() if file.exists() else ""
 
     def mark(self, view: str, mark: Mark, kind: str = INEXACT) -> None:
         file = self.root / kind / view
         with storage(file):
             file.parent.mkdir(parents=True, exist_ok=True)
+        SAFE.sync(self.root)
         write_atomically(file, f"{mark.load}\n{mark.reason}")
 
     def unmark(self, view: str, kind: str = INEXACT) -> None:
@@ -134,13 +146,32 @@ def _open_lock(file: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def write_atomically(file: Path, text: str) -> None:
-    """The file holds either what it held or all of ``text``, whatever crashes."""
+def name_once(file: Path, text: str) -> None:
+    """The file holds all of ``text``, unless there was one already; several processes may do it at the same time."""
+    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    with storage(file):
+        try:
+            draft.write_text(text)
+            SAFE.sync(draft)
+            with suppress(FileExistsError):
+                os.link(draft, file)
+            SAFE.sync(file.parent)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def write_atomically(file: Path, text: str, disk: Disk = SAFE) -> None:
+    """The file holds either what it held or all of ``text``, whatever crashes; and then it stays so.
+
+    Such files are few and small, and what they say is asked for after a power failure: they are synced in any case.
+    """
     draft = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     with storage(file):
         try:
             draft.write_text(text)
+            disk.sync(draft)
             draft.replace(file)
+            disk.sync(file.parent)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise

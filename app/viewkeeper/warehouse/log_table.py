@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from viewkeeper.warehouse.durability import SAFE, Disk, DurableLog, sync_new_folder
 from viewkeeper.warehouse.log_rows import LogRows
 from viewkeeper.warehouse.streams import storage, write_stream
 
@@ -32,8 +33,10 @@ LOAD = "viewkeeper.load"
 class LogTable:
     """One such table. ``keys`` are its columns that only grow: files are found by their statistics."""
 
-    def __init__(self, path: Path, keys: tuple[str, ...]):
+    def __init__(self, path: Path, keys: tuple[str, ...], disk: Disk = SAFE):
         self.path = path
+        self._disk = disk
+        self._durable = DurableLog(path, disk)
         self._keys = keys
         self._table: DeltaTable | None = None
         self._rows: LogRows | None = None
@@ -66,14 +69,29 @@ class LogTable:
             self._table = DeltaTable.create(
                 str(self.path), schema, mode=mode, configuration=configuration, raise_if_key_not_exists=False
             )
-        self._rows = None
+        if mode == "error":
+            sync_new_folder(self._disk, self.path)
+        self._committed()
 
     @property
     def table(self) -> DeltaTable:
         if self._table is None:
             with storage(self.path):
                 self._table = DeltaTable(str(self.path))
+            self._durable.opened_at(self._table.version())
         return self._table
+
+    @property
+    def version(self) -> int:
+        return int(self.table.version())
+
+    def sync(self) -> None:
+        """Everything that was committed stays."""
+        self._durable.sync(self.version)
+
+    def _committed(self) -> None:
+        self._rows = None
+        self.sync()
 
     @property
     def schema(self) -> pa.Schema:
@@ -88,7 +106,7 @@ class LogTable:
         """Notes that all rows belong to that load."""
         with storage(self.path):
             self.table.alter.set_table_properties({LOAD: load}, raise_if_not_exists=False)
-        self._rows = None
+        self._committed()
 
     def refresh(self) -> None:
         """Sees what other processes committed since."""
@@ -114,7 +132,7 @@ class LogTable:
         self._appended()
 
     def _appended(self) -> None:
-        self._rows = None
+        self._committed()
         self._since_cut_off += 1
         self._since_compaction += 1
 
@@ -132,7 +150,7 @@ class LogTable:
         if largest is not None and largest > past:
             with storage(self.path):
                 self.table.delete(f"{key} > {past}")
-            self._rows = None
+            self._committed()
 
     def tidy(self) -> None:
         """Compacts and cuts the log off when enough was appended; most calls cost nothing."""
@@ -152,7 +170,7 @@ class LogTable:
         properties = WriterProperties(max_row_group_size=group, compression="SNAPPY")
         with storage(self.path):
             self.table.optimize.compact(target_size=size, writer_properties=properties)
-        self._rows = None
+        self._committed()
 
     def cut_log_off(self) -> None:
         """Deletes the log behind the checkpoint before the last, oldest first: what is left is whole."""
@@ -164,7 +182,7 @@ class LogTable:
         """Deletes files that no reader can need any more."""
         with storage(self.path):
             self.table.vacuum(retention_hours=_VACUUM_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
-        self._rows = None
+        self._committed()
 
 
 def _told(about: Mapping[str, str] | None) -> CommitProperties | None:

@@ -9,16 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from viewkeeper.algebra.bag import UPDATE
+from viewkeeper.algebra.sizes import rows_at
 from viewkeeper.warehouse.log_rows import LogRows
-from viewkeeper.warehouse.spill import LIMIT_ROWS
+from viewkeeper.warehouse.spill import LIMIT_BYTES, LIMIT_ROWS
 
 
 def in_update_order(
     log: LogRows, first: int, last: int, columns: list[str], limit_rows: int = LIMIT_ROWS
 ) -> Iterator[pa.Table]:
-    """Rows with ``first ≤ _update ≤ last``, by update, in tables of about ``limit_rows`` at most."""
+    """Rows with ``first ≤ _update ≤ last``, by update, in tables of about ``limit_rows`` at most, fewer if large."""
     if last < first:
         return
+    limit_rows = max(1, min(limit_rows, LIMIT_BYTES // log.bytes_a_row(UPDATE, first, last)))
     if log.rows_at_most(UPDATE, first, last) <= limit_rows:
         yield from _sorted(log, first, last, columns)
         return
@@ -36,7 +38,7 @@ def _sorted(log: LogRows, first: int, last: int, columns: list[str]) -> Iterator
     table = pa.Table.from_batches(batches)
     numbers = table[UPDATE].to_numpy()
     if (np.diff(numbers) < 0).any():
-        table = table.take(pa.array(np.argsort(numbers, kind="stable")))
+        table = rows_at(table, np.argsort(numbers, kind="stable"))
     yield table
 
 

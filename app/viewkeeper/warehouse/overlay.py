@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.algebra.bag import COUNT, consolidate
-from viewkeeper.warehouse.hashing import row_hashes
+from viewkeeper.algebra.hashing import row_hashes
 
 
 class Overlay:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from viewkeeper.algebra.bag import COUNT, UPDATE
+from viewkeeper.config_values import unusable_folder
 from viewkeeper.errors import UsageError
 from viewkeeper.warehouse.as_of import AsOf
 from viewkeeper.warehouse.cuts import Cut
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
+
+_PATTERN = re.compile(r"[{}*?]")
 
 
 class CutRead(dict[str, T], Generic[T]):
@@ -50,6 +54,8 @@ def _read(root: Path, views: str | Iterable[str], number: int | None, how: Calla
     names = list(dict.fromkeys([views] if isinstance(views, str) else views))
     if not names:
         raise UsageError.at(str(root), "no view was named", "name one or more views")
+    if (unusable := unusable_folder(root)) is not None:
+        raise UsageError.at(str(root), unusable, "name another folder")
     if not (root / "cuts").is_dir():
         raise UsageError.at(str(root), "there is no warehouse", "name the folder that warehouse: names")
     group = common_group(root, names)
@@ -65,17 +71,24 @@ def _frame(spark: SparkSession, as_of: AsOf) -> DataFrame:
     from pyspark.sql import functions as f
     from pyspark.sql.types import LongType
 
-    stored = spark.read.format("delta").option("versionAsOf", as_of.table.version()).load(as_of.table.table_uri)
+    stored = spark.read.format("delta").option("versionAsOf", as_of.table.version()).load(str(as_of.folder))
     first, last = as_of.between
     paths = as_of.changes.paths_between(UPDATE, first, last) if as_of.changes is not None else []
     if not paths:
         return stored
     columns = [f.col(_quoted(name)) for name in stored.columns if name != COUNT]
-    changes = spark.read.schema(stored.schema.add(UPDATE, LongType())).parquet(*paths)
+    changes = spark.read.schema(stored.schema.add(UPDATE, LongType())).parquet(*map(_literally, paths))
     between = changes.where(f.col(UPDATE).between(first, last))
     signed = between.select(*columns, (f.col(COUNT) * as_of.sign).alias(COUNT))
     total = stored.select(*columns, COUNT).union(signed).groupBy(*columns).agg(f.sum(COUNT).alias(COUNT))
     return total.where(f.col(COUNT) > 0)
+
+
+def _literally(path: str) -> str:
+    """A path as the pattern that means only itself: Spark takes every path of a data file for a pattern."""
+    if ":" in path and _PATTERN.search(path):
+        raise UsageError.at(path, "Spark cannot read a path with both ':' and one of {}*?", "read it without Spark")
+    return _PATTERN.sub(r"\\\g<0>", path)
 
 
 def _quoted(name: str) -> str:

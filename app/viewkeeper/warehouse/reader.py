@@ -17,11 +17,12 @@ from viewkeeper.algebra.bag import UPDATE
 from viewkeeper.errors import UsageError, WarehouseError
 from viewkeeper.warehouse.as_of import AsOf
 from viewkeeper.warehouse.cuts import CUT, UPDATE_SCHEMA, Cut
+from viewkeeper.warehouse.durability import SAFE, Disk
 from viewkeeper.warehouse.layout import INEXACT, UNCOMPENSATED, Layout
 from viewkeeper.warehouse.log_rows import LogRows
 from viewkeeper.warehouse.log_table import LogTable
 from viewkeeper.warehouse.ordered import in_update_order
-from viewkeeper.warehouse.view_table import Load, ViewTable, load_of
+from viewkeeper.warehouse.view_table import Load, ViewTable, data_files, load_of
 
 KEEP = timedelta(days=7)
 
@@ -29,11 +30,12 @@ KEEP = timedelta(days=7)
 class WarehouseReader:
     """A warehouse as any process may read it, while the job writes. The constructor touches nothing."""
 
-    def __init__(self, root: Path, group: str = "all", keep: timedelta = KEEP):
+    def __init__(self, root: Path, group: str = "all", keep: timedelta = KEEP, disk: Disk = SAFE):
         self.layout = Layout(Path(root), group)
         self.keep = keep
-        self._cuts = LogTable(self.layout.cuts, ("cut",))
-        self._updates = LogTable(self.layout.updates, (UPDATE, CUT))
+        self._disk = disk
+        self._cuts = LogTable(self.layout.cuts, ("cut",), disk)
+        self._updates = LogTable(self.layout.updates, (UPDATE, CUT), disk)
         self._changes: dict[str, LogTable] = {}
         self._views: dict[str, ViewTable] = {}
 
@@ -44,6 +46,13 @@ class WarehouseReader:
         self._refresh(self._cuts)
         number = self._cuts.rows().largest("cut")
         return None if number is None else self._stored_cuts(number, number)[0]
+
+    def lasting_cut(self) -> Cut | None:
+        """The newest cut, which is on the disk by then: another process or thread may just be writing it."""
+        cut = self.newest()
+        if cut is not None:
+            self._cuts.sync()
+        return cut
 
     def cut(self, number: int) -> Cut:
         """The cut of that number."""
@@ -144,7 +153,8 @@ class WarehouseReader:
         if not 0 <= wanted <= newest.last_update:
             raise UsageError.at(f"views.{view}", f"there is no update {wanted}", f"the newest is {newest.last_update}")
         table, folded = self._base(view, base, newest, wanted)
-        return AsOf(table, folded, wanted, self._changes_between(view, table, folded, wanted))
+        changes = self._changes_between(view, table, folded, wanted)
+        return AsOf(self.layout.view(view), table, folded, wanted, changes)
 
     def holds_changes(self, view: str, load: Load) -> bool:
         """Whether ``changes`` holds what changed the view since that load, and not since another."""
@@ -191,7 +201,7 @@ class WarehouseReader:
             table = self._named(view, cut)
         except WarehouseError:
             return None
-        return table if all(Path(file).exists() for file in table.file_uris()) else None
+        return table if all(file.exists() for file in data_files(self.layout.view(view), table)) else None
 
     def _named(self, view: str, cut: Cut) -> DeltaTable:
         return self.view_table(view).at(cut.versions[view])
@@ -209,13 +219,13 @@ class WarehouseReader:
 
     def _log(self, view: str) -> LogTable:
         if view not in self._changes:
-            self._changes[view] = LogTable(self.layout.changes(view), (UPDATE, CUT))
+            self._changes[view] = LogTable(self.layout.changes(view), (UPDATE, CUT), self._disk)
         return self._changes[view]
 
     def view_table(self, view: str) -> ViewTable:
         """The table that holds the view's versions."""
         if view not in self._views:
-            self._views[view] = ViewTable(self.layout.view(view), self.keep)
+            self._views[view] = ViewTable(self.layout.view(view), self.keep, self._disk)
         return self._views[view]
 
 

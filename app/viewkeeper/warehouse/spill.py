@@ -12,15 +12,19 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.algebra.bag import COUNT, consolidate
-from viewkeeper.warehouse.hashing import row_hashes
+from viewkeeper.algebra.hashing import row_hashes
+from viewkeeper.algebra.sizes import pieces, rows_at
 from viewkeeper.warehouse.streams import storage
 
 LIMIT_ROWS = 500_000
+LIMIT_BYTES = 64 << 20
+"""What is held in memory, and summed at a time, which takes several copies of it."""
+
 _PARTS = 32
 
 
 class Consolidator:
-    """Sums a stream of bags into one consolidated bag, holding at most about ``limit_rows`` rows in memory.
+    """Sums a stream of bags into one consolidated bag, in memory at most about ``limit_rows`` and ``limit_bytes``.
 
     ``schema`` names every column, ``_count`` among them; two rows are the same row if they agree ``by`` those
     columns (all but ``_count`` unless told). Use it as a context, so that its files on disk go away.
@@ -32,16 +36,18 @@ class Consolidator:
         by: Sequence[str] | None = None,
         limit_rows: int = LIMIT_ROWS,
         folder: Path | None = None,
+        limit_bytes: int = LIMIT_BYTES,
         _depth: int = 0,
     ):
         assert COUNT in schema.names, "a bag needs its counts"
         self.schema = schema
         self.by = list(by) if by is not None else [name for name in schema.names if name != COUNT]
         self.limit_rows = limit_rows
+        self.limit_bytes = limit_bytes
         self._folder = folder
         self._depth = _depth
         self._held: list[pa.Table] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
         self._parts: _Parts | None = None
 
     @property
@@ -51,12 +57,12 @@ class Consolidator:
 
     def add(self, table: pa.Table) -> None:
         """Adds a bag: more rows, or the same rows with other counts."""
-        if len(table) == 0:
-            return
-        self._held.append(table.select(self.schema.names).cast(self.schema))
-        self._rows += len(table)
-        if self._rows > self.limit_rows:
-            self._make_room()
+        for piece in pieces(table.select(self.schema.names).cast(self.schema), self.limit_rows, self.limit_bytes):
+            self._held.append(piece)
+            self._rows += len(piece)
+            self._bytes += piece.nbytes
+            if self._rows > self.limit_rows or self._bytes > self.limit_bytes:
+                self._make_room()
 
     def results(self) -> Iterator[pa.Table]:
         """The sum of all that was added, in tables of bounded size, each row in one of them; empties this."""
@@ -72,7 +78,7 @@ class Consolidator:
                 yield from self._part_results(parts, part)
 
     def close(self) -> None:
-        self._held, self._rows = [], 0
+        self._held, self._rows, self._bytes = [], 0, 0
         if self._parts is not None:
             self._parts.close()
             self._parts = None
@@ -84,26 +90,28 @@ class Consolidator:
         self.close()
 
     def _take(self) -> pa.Table:
-        held, self._held, self._rows = self._held, [], 0
+        held, self._held, self._rows, self._bytes = self._held, [], 0, 0
         table = pa.concat_tables(held) if held else self.schema.empty_table()
         return consolidate(table, self.by)
 
     def _make_room(self) -> None:
         table = self._take()
         # What mostly cancelled may stay; otherwise summing again and again would cost more than the disk.
-        if self._parts is None and len(table) <= self.limit_rows // 2:
-            self._held, self._rows = [table], len(table)
+        if self._parts is None and len(table) <= self.limit_rows // 2 and table.nbytes <= self.limit_bytes // 2:
+            self._held, self._rows, self._bytes = [table], len(table), table.nbytes
             return
         if self._parts is None:
             self._parts = _Parts(self.schema, self.by, self._depth, self._folder)
         self._parts.write(table)
 
     def _part_results(self, parts: _Parts, part: int) -> Iterator[pa.Table]:
-        rows = parts.rows[part]
+        too_large = parts.rows[part] > 2 * self.limit_rows or parts.bytes[part] > 2 * self.limit_bytes
         # A part that is still too large is split by another hash; equal hashes cannot be split, so not for
         # ever.
-        if rows > 2 * self.limit_rows and self._depth < 3:
-            with Consolidator(self.schema, self.by, self.limit_rows, self._folder, self._depth + 1) as smaller:
+        if too_large and self._depth < 3:
+            with Consolidator(
+                self.schema, self.by, self.limit_rows, self._folder, self.limit_bytes, self._depth + 1
+            ) as smaller:
                 for table in parts.read(part):
                     smaller.add(table)
                 yield from smaller.results()
@@ -121,6 +129,7 @@ class _Parts:
     def __init__(self, schema: pa.Schema, by: Sequence[str], depth: int, folder: Path | None):
         self._schema, self._by, self._depth = schema, by, depth
         self.rows = [0] * _PARTS
+        self.bytes = [0] * _PARTS
         self._place = folder or Path(tempfile.gettempdir())
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with storage(self._place):
@@ -133,14 +142,16 @@ class _Parts:
             return
         part_of = (row_hashes(table, self._by, self._depth) % np.uint64(_PARTS)).astype(np.int64)
         order = np.argsort(part_of, kind="stable")
-        table = table.take(pa.array(order))
+        table = rows_at(table, order)
         ends = np.cumsum(np.bincount(part_of, minlength=_PARTS))
         start = 0
         for part, end in enumerate(ends):
             if end > start:
+                rows = table.slice(start, end - start)
                 with storage(self._place):
-                    self._writers[part].write_table(table.slice(start, end - start))
-                self.rows[part] += int(end - start)
+                    self._writers[part].write_table(rows)
+                self.rows[part] += len(rows)
+                self.bytes[part] += rows.nbytes
             start = end
 
     def read(self, part: int) -> Iterator[pa.Table]:

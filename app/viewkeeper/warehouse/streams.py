@@ -19,6 +19,9 @@ _FINAL = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.E
 """What no patience brings back: a part of the table that is missing, or something else in its place."""
 
 
+_FILE_BYTES = 32 << 20  # as stored; what is not yet in a file takes several times that in memory
+
+
 @contextmanager
 def storage(path: Path) -> Iterator[None]:
     """What the disk or delta-rs complain about, as a WarehouseError that names the table.
@@ -62,7 +65,7 @@ def write_stream(
     try:
         reader = pa.RecordBatchReader.from_batches(schema, batches())
         with storage(path):
-            write_deltalake(table, reader, **options)
+            write_deltalake(table, reader, target_file_size=_FILE_BYTES, **options)
     except Exception:
         if failure:
             raise failure[0] from None

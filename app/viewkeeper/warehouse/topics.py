@@ -19,8 +19,9 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as Reason
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from viewkeeper.errors import KafkaError
+from viewkeeper.errors import KafkaError, UsageError
 from viewkeeper.warehouse import fault
+from viewkeeper.warehouse.brokers import metadata
 from viewkeeper.warehouse.cuts import Cut
 from viewkeeper.warehouse.view_messages import seal, view_messages
 from viewkeeper.warehouse.warehouse import Warehouse
@@ -41,8 +42,7 @@ def ensure_topics(client: Mapping[str, Any], topics: Mapping[str, int], patience
     """
     bootstrap = client["bootstrap.servers"]
     admin = AdminClient(dict(client), logger=_SILENT)
-    with _world(bootstrap):
-        present = admin.list_topics(timeout=patience).topics
+    present = metadata(client, patience).topics
     _refuse_other_partitions(bootstrap, topics, {t: len(m.partitions) for t, m in present.items()})
     missing = [NewTopic(topic, num_partitions=n) for topic, n in topics.items() if topic not in present]
     if not missing:
@@ -113,6 +113,17 @@ class ViewTopics:
         self._topics = dict(topics)
         self._patience = patience
         self._producer: Producer | None = None
+        self._ends: dict[str, int] = {}  # by topic, the offset where the next message of ours belongs
+        self._mixed: str | None = None  # a topic that others write into
+
+    def require_alone(self) -> None:
+        """Raises UsageError if somebody else was seen to write into a topic since the last cut but one."""
+        if self._mixed is not None:
+            raise self._shared(self._mixed)
+
+    def _shared(self, topic: str) -> UsageError:
+        what = "another job writes into it too (of a copy of this configuration?), so it holds two histories"
+        return UsageError.at(f"{self._bootstrap}: topic {topic}", what, "give each view a `topic:` of its own")
 
     def catch_up(self, warehouse: Warehouse) -> int:
         """Sends every committed cut that a topic lacks; returns how many. Call it before the first publish."""
@@ -136,6 +147,9 @@ class ViewTopics:
         number = int(message["sealed"])
         if number <= newest.cut and _seals(message, warehouse.cut(number)):
             return number
+        # Our own was the last one. (One past the newest cut may be of a cut that was lost: a backup was restored.)
+        if number <= newest.cut and newest.sealed >= 0 and view in warehouse.cut(newest.sealed).versions:
+            raise self._shared(self._topics[view])
         log.warning(
             "topic %s: its last seal, %d, is of no cut of this group: another group or warehouse has filled it before",
             self._topics[view], number,
@@ -159,14 +173,30 @@ class ViewTopics:
         producer = self._connect()
         with self._failing(producer):
             producer.begin_transaction()
+            sent: dict[str, list[int]] = {self._topics[view]: [] for view in changes}
             for view, tables in changes.items():
                 topic = self._topics[view]
                 for message in view_messages(view, updates, tables):
-                    self._produce(producer, topic, message)
-                self._produce(producer, topic, seal(view, cut))
+                    self._produce(producer, topic, message, sent[topic])
+                self._produce(producer, topic, seal(view, cut), sent[topic])
             fault.reached("topics-sent")
             self._commit(producer)
+            producer.poll(0)
+        for topic, offsets in sent.items():
+            self._note(topic, offsets)
         fault.reached("topics")
+
+    def _note(self, topic: str, offsets: list[int]) -> None:
+        """Messages of a topic follow one another, and a transaction's last one is followed by its end."""
+        if not offsets:
+            return
+        first, last = min(offsets), max(offsets)
+        if first < 0:  # the broker had it already, from a try whose answer was lost, and does not say where
+            self._ends.pop(topic, None)
+            return
+        if first > self._ends.get(topic, first) or last - first >= len(offsets):
+            self._mixed = topic
+        self._ends[topic] = last + 2
 
     def last_seal(self, view: str) -> int:
         """The last cut that the view's topic holds whole, or -1."""
@@ -242,10 +272,14 @@ class ViewTopics:
             self._producer = producer
         return self._producer
 
-    def _produce(self, producer: Producer, topic: str, message: bytes) -> None:
+    def _produce(self, producer: Producer, topic: str, message: bytes, sent: list[int]) -> None:
+        def delivered(error: Any, told: Any) -> None:
+            if error is None:
+                sent.append(told.offset())
+
         while True:
             try:
-                producer.produce(topic, message)
+                producer.produce(topic, message, on_delivery=delivered)
                 return
             except BufferError:
                 producer.poll(0.05)
@@ -267,7 +301,7 @@ class ViewTopics:
             with _world(self._bootstrap):
                 yield
         except BaseException:
-            self._producer = None
+            self._producer, self._ends = None, {}  # what is given up takes offsets too
             with suppress(KafkaException):
                 producer.purge()
                 producer.abort_transaction(5.0)

@@ -15,11 +15,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
-from urllib.parse import unquote
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -29,8 +28,10 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from viewkeeper.algebra.bag import COUNT
+from viewkeeper.algebra.sizes import pieces
 from viewkeeper.errors import NegativeCount, WarehouseError
-from viewkeeper.warehouse.log_rows import BATCH_ROWS
+from viewkeeper.warehouse.durability import SAFE, Disk, DurableLog, added, entry, sync_new_folder
+from viewkeeper.warehouse.log_rows import BATCH_ROWS, batch_rows, file_batches
 from viewkeeper.warehouse.log_table import LOAD, checkpoints, forget_before
 from viewkeeper.warehouse.overlay import Overlay
 from viewkeeper.warehouse.spill import Consolidator
@@ -39,8 +40,9 @@ from viewkeeper.warehouse.streams import storage, write_stream
 _LOADED, _AFTER = "viewkeeper.loaded", "viewkeeper.after"
 FILE_ROWS = 500_000
 SMALL_ROWS = FILE_ROWS // 8
+FILE_BYTES = 64 << 20  # of its rows in memory, which take less on disk
+_SMALL_BYTES = 1 << 20
 MANY_SMALL_FILES = 16
-_LOAD_FILE = 32 << 20
 _KIND, _STANDS_AT = "viewkeeperKind", "viewkeeperUpdate"
 
 
@@ -79,8 +81,10 @@ def load_of(table: DeltaTable) -> Load:
 class ViewTable:
     """The table of one view. Versions stay readable for ``keep`` after they were superseded."""
 
-    def __init__(self, path: Path, keep: timedelta):
+    def __init__(self, path: Path, keep: timedelta, disk: Disk = SAFE):
         self.path = path
+        self._disk = disk
+        self._durable = DurableLog(path, disk)
         self._keep = keep
         self._table: DeltaTable | None = None
         self._brought: dict[int, frozenset[str]] = {}  # per version
@@ -93,7 +97,12 @@ class ViewTable:
         if self._table is None:
             with storage(self.path):
                 self._table = DeltaTable(str(self.path))
+            self._durable.opened_at(self._table.version())
         return self._table
+
+    def sync(self) -> None:
+        """Everything that was committed stays."""
+        self._durable.sync(self.version)
 
     @property
     def version(self) -> int:
@@ -129,9 +138,9 @@ class ViewTable:
             self.path,
             mode="overwrite",
             schema_mode="overwrite",
-            target_file_size=_LOAD_FILE,
             commit_properties=_stands_at("load", update),
         )
+        self.sync()
         return Fold(self.version, update)
 
     def _create(self, schema: pa.Schema, sql: str, configuration: dict[str, str]) -> None:
@@ -144,6 +153,8 @@ class ViewTable:
                 raise_if_key_not_exists=False,
                 commit_properties=_stands_at("load", int(configuration[_LOADED])),
             )
+        sync_new_folder(self._disk, self.path)
+        self.sync()
 
     def refreshed_version(self) -> int:
         """The newest version on disk."""
@@ -163,6 +174,7 @@ class ViewTable:
         """Goes back to a version that a cut names, as a new version; what came after was never published."""
         with storage(self.path):
             self.table.restore(fold.version, commit_properties=_stands_at("fold", fold.update))
+        self.sync()
         return Fold(self.version, fold.update)
 
     def fold(self, change: pa.Table, update: int) -> Fold:
@@ -173,6 +185,8 @@ class ViewTable:
         total = overlay.total()
         self._check(total)
         small = [path for path, rows in files.items() if rows < SMALL_ROWS]
+        if len(small) > MANY_SMALL_FILES:
+            small = [path for path in small if (self.path / path).stat().st_size < _SMALL_BYTES]
         if len(small) > MANY_SMALL_FILES:
             hits.update({path: np.zeros(files[path], bool) for path in small if path not in hits})
         return self._replace(hits, self._survivors(hits, total), update)
@@ -192,7 +206,7 @@ class ViewTable:
         """What no version from ``oldest`` on needs. Nobody may be writing meanwhile."""
         oldest = max(oldest, self.first_version())
         with storage(self.path):
-            needed = {Path(file).name for file in self.at(oldest).file_uris()}
+            needed = {file.name for file in data_files(self.path, self.at(oldest))}
             needed |= self._added(oldest + 1, self.refreshed_version())
             files = {file.name for file in self.path.glob("*.parquet")} - needed
         bases = [base for base in checkpoints(self.path) if base <= oldest]
@@ -217,7 +231,7 @@ class ViewTable:
         if version < self.first_version() or (without is not None and version < without.before):
             return False
         try:
-            files = [Path(file) for file in self.at(version).file_uris()]
+            files = data_files(self.path, self.at(version))
         except WarehouseError:
             return False
         gone: frozenset[str] = frozenset() if without is None else without.files
@@ -231,9 +245,7 @@ class ViewTable:
         return set().union(*self._brought.values())
 
     def _added_by(self, version: int) -> frozenset[str]:
-        commit = (self.path / "_delta_log" / f"{version:020}.json").read_bytes()
-        actions = map(orjson.loads, commit.splitlines())
-        return frozenset(Path(unquote(action["add"]["path"])).name for action in actions if "add" in action)
+        return frozenset(Path(path).name for path in added(entry(self.path, version)))
 
     def _note_retention(self) -> None:
         """Tells other tools how long versions stay, if that has changed; the content keeps what it says of itself."""
@@ -242,6 +254,7 @@ class ViewTable:
             newest = self.table.history(1)[0]
             same = CommitProperties(custom_metadata={k: newest[k] for k in (_KIND, _STANDS_AT) if k in newest})
             self.table.alter.set_table_properties(wanted, commit_properties=same)
+            self.sync()
 
     def _files(self) -> dict[str, int]:
         """The data files of the newest version, with their rows."""
@@ -250,8 +263,8 @@ class ViewTable:
 
     def _batches(self, path: str) -> Iterator[pa.RecordBatch]:
         """The rows of one file, always in the same order."""
-        with storage(self.path), pq.ParquetFile(self.path / path) as file:
-            yield from file.iter_batches(BATCH_ROWS)
+        with storage(self.path):
+            yield from file_batches(self.path / path)
 
     def _hits(self, path: str, overlay: Overlay) -> np.ndarray:
         masks = [overlay.meets(pa.Table.from_batches([batch])) for batch in self._batches(path)]
@@ -296,7 +309,9 @@ class ViewTable:
         except BaseException:
             self._discard(adds)
             raise
-        return Fold(self.refreshed_version(), update)
+        version = self.refreshed_version()
+        self.sync()
+        return Fold(version, update)
 
     def _discard(self, adds: list[AddAction]) -> None:
         """Deletes the files of a commit that failed, unless it only failed after it was made, at the log's upkeep."""
@@ -307,13 +322,26 @@ class ViewTable:
                     (self.path / add.path).unlink(missing_ok=True)
 
 
-def stored(table: DeltaTable, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """The rows of an opened version, streaming."""
-    files = table.file_uris()
+def data_files(folder: Path, table: DeltaTable) -> list[Path]:
+    """The data files of an opened version of the table in that folder.
+
+    delta-rs gives them as addresses, in which a space of the folder's name is %20; their own names hold nothing odd.
+    """
+    return [folder / uri.rpartition("/")[2] for uri in table.file_uris()]
+
+
+def stored(folder: Path, table: DeltaTable) -> Iterator[pa.RecordBatch]:
+    """The rows of an opened version of the table in that folder, streaming."""
+    files = [str(file) for file in data_files(folder, table)]
     if files:
-        with storage(Path(files[0]).parent):
-            dataset = ds.dataset(files, schema=pa.schema(table.schema().to_arrow()), format="parquet")
-            yield from dataset.to_batches(batch_size=batch_rows, batch_readahead=2, fragment_readahead=1)
+        with storage(folder):
+            schema = pa.schema(table.schema().to_arrow())
+            if batch_rows(files[0], files[-1]) < BATCH_ROWS:
+                for batch in chain.from_iterable(map(file_batches, files)):
+                    yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
+                return
+            dataset = ds.dataset(files, schema=schema, format="parquet")
+            yield from dataset.to_batches(batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1)
 
 
 def _stands_at(kind: str, update: int) -> CommitProperties:
@@ -330,17 +358,17 @@ def _retention(keep: timedelta) -> dict[str, str]:
 
 
 def _file_sized(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The same rows in tables of ``FILE_ROWS`` rows; the last may have fewer."""
+    """The same rows in tables for one file each, of ``FILE_ROWS`` rows or ``FILE_BYTES``; the last may be smaller."""
     held: list[pa.Table] = []
-    rows = 0
+    rows = size = 0
     for table in tables:
-        held.append(table.select(schema.names).cast(schema))
-        rows += len(table)
-        while rows >= FILE_ROWS:
-            joined = pa.concat_tables(held)
-            yield joined.slice(0, FILE_ROWS)
-            rows -= FILE_ROWS
-            held = [joined.slice(FILE_ROWS)]
+        for piece in pieces(table.select(schema.names).cast(schema), FILE_ROWS, FILE_BYTES):
+            if held and (rows + len(piece) > FILE_ROWS or size + piece.nbytes > FILE_BYTES):
+                yield pa.concat_tables(held)
+                held, rows, size = [], 0, 0
+            held.append(piece)
+            rows += len(piece)
+            size += piece.nbytes
     if rows:
         yield pa.concat_tables(held)
 

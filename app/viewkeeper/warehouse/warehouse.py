@@ -8,9 +8,9 @@ and ``open`` clears them away.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from itertools import chain
@@ -24,23 +24,26 @@ from viewkeeper.algebra.bag import COUNT, UPDATE
 from viewkeeper.errors import NegativeCount, WarehouseError
 from viewkeeper.warehouse import fault
 from viewkeeper.warehouse.as_of import summed
-from viewkeeper.warehouse.cuts import CUT, CUT_SCHEMA, UPDATE_SCHEMA, Cut, WarehouseTransaction, now
+from viewkeeper.warehouse.cuts import CUT, CUT_SCHEMA, UPDATE_SCHEMA, Cut, WarehouseTransaction, cut_rows, now
+from viewkeeper.warehouse.durability import SAFE, Disk, Unwritten
 from viewkeeper.warehouse.groups import group_of
 from viewkeeper.warehouse.layout import INEXACT, UNCOMPENSATED, Mark
 from viewkeeper.warehouse.log_table import LogTable
 from viewkeeper.warehouse.reader import KEEP, WarehouseReader
 from viewkeeper.warehouse.retention import superseded
+from viewkeeper.warehouse.torn import HOLDS, held, repair
 from viewkeeper.warehouse.view_table import Fold, Superseded, load_of
 
 _LONG = pa.int64()
 _EARLIER = "earlier"
+_UPDATES = "updates"
 
 
 class Warehouse(WarehouseReader):
     """The warehouse as the one job that holds its ``lock`` has it; ``open`` it before anything is written."""
 
-    def __init__(self, root: Path, group: str = "all", keep: timedelta = KEEP):
-        super().__init__(root, group, keep)
+    def __init__(self, root: Path, group: str = "all", keep: timedelta = KEEP, disk: Disk = SAFE):
+        super().__init__(root, group, keep, disk)
         self._opened = False
         self._newest: Cut | None = None
         self._sealed = -1
@@ -50,13 +53,21 @@ class Warehouse(WarehouseReader):
         self._load_ids: dict[str, str] = {}
         self._pool: ThreadPoolExecutor | None = None
 
-    def lock(self) -> AbstractContextManager[None]:
-        """Holds the warehouse for this process; a UsageError names the process that holds it already."""
-        return self.layout.lock()
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Holds the warehouse for this process; a UsageError names the process that holds it already.
+
+        Cut rows that a power failure has torn are taken back at once: everything begins by reading the newest cuts.
+        """
+        with self.layout.lock():
+            for group in self.layout.cuts.parent.glob("*"):
+                repair(group)
+            yield
 
     def open(self) -> Cut | None:
         """Creates what is missing, clears away what no cut published, and returns the newest cut."""
         self.layout.create()
+        self._repair()
         self._cuts.create(CUT_SCHEMA)
         self._updates.create(UPDATE_SCHEMA.append(pa.field(CUT, _LONG)))
         self.recover()
@@ -76,6 +87,8 @@ class Warehouse(WarehouseReader):
         """
         self._opened = False
         newest = super().newest()
+        if newest is not None:
+            self._cuts.sync()  # it may have been read before it was on the disk
         if newest != self._newest:  # a commit that failed here may have reached the disk
             self._folds, self._loads = {}, {}
         self._newest = newest
@@ -91,6 +104,21 @@ class Warehouse(WarehouseReader):
             self._discard_changes(view)
         self._clear_older_marks()
         self._opened = True
+
+    def _repair(self) -> None:
+        """Takes back what a power failure has torn; a cut that it would have to take with it is an error."""
+        repair(self.layout.cuts)
+        newest, needed = super().newest(), held(self.layout.cuts)
+        repair(self.layout.updates, needed.get(_UPDATES, -1))
+        for view, version in (newest.versions if newest is not None else {}).items():
+            repair(self.layout.changes(view), needed.get(f"changes/{view}", -1))
+            repair(self.layout.view(view), version)
+
+    def _holds(self, cut: Cut) -> dict[str, str]:
+        """What the commit of a cut says of the tables that it counts on."""
+        logs = {f"changes/{view}": self._log(view) for view in cut.versions}
+        found = {name: log.version for name, log in {_UPDATES: self._updates, **logs}.items() if log.exists()}
+        return {HOLDS: orjson.dumps(found).decode()}
 
     @property
     def _last_cut(self) -> int:
@@ -153,10 +181,17 @@ class Warehouse(WarehouseReader):
         assert group_of(self.layout.root, view) in (None, self.layout.group), f"{view} is still in another group"
         state = pa.schema([*(f for f in schema if f.name != COUNT), pa.field(COUNT, _LONG)])
         self._folds.pop(view, None)
+        self._repair_unloaded(view)
         self._load_ids[view] = id = uuid.uuid4().hex
         self._prepare_changes(view, state, id)
         self._loads[view] = self.view_table(view).load(state, sql, tables, last_update, id)
         fault.reached("load")
+
+    def _repair_unloaded(self, view: str) -> None:
+        """What a load that was cut short has left of a view that is in no cut."""
+        if self._newest is None or view not in self._newest.versions:
+            repair(self.layout.changes(view))
+            repair(self.layout.view(view))
 
     def _prepare_changes(self, view: str, state: pa.Schema, load: str) -> None:
         """A table for the changes, if there is none. One whose load nobody has noted is from before, so not this one's:
@@ -171,7 +206,8 @@ class Warehouse(WarehouseReader):
         """Publishes the transaction, and the loads and folds since the last cut, as the next cut.
 
         1. changes, updates   a crash leaves rows that no cut holds: ``open`` deletes them
-        2. the cut row        the one atomic publication; a crash after it leaves all of it
+        2. the cut row        the one atomic publication; a crash after it leaves all of it, also of the power:
+                              each step is on the disk before the next begins (see ``durability``)
         3. clearing up        changes and marks from before a load: ``open`` does it again
 
         A transaction without updates is legal, and repeats ``last_update``. After an error, ``recover``
@@ -228,11 +264,14 @@ class Warehouse(WarehouseReader):
     def _append_cut(self, cut: Cut) -> None:
         """Step 2. Delta may fail after its commit, at the upkeep of its log; then the cut stands."""
         try:
-            self._cuts.append(cut.table())
+            self._cuts.append(cut.table(), self._holds(cut))
+        except Unwritten:
+            raise
         except WarehouseError:
             self._cuts.refresh()
             if super().newest() != cut:
                 raise
+            self._cuts.sync()
 
     def _append(self, transaction: WarehouseTransaction, cut: int) -> None:
         """Step 1. The tables do not depend on each other, so they are written side by side."""
@@ -252,7 +291,7 @@ class Warehouse(WarehouseReader):
             step.result()
 
     def _append_updates(self, updates: pa.Table, cut: int) -> None:
-        self._updates.append(_cut_rows(updates, self._updates.schema, cut))
+        self._updates.append(cut_rows(updates, self._updates.schema, cut))
         fault.reached("updates")
 
     def _append_changes(self, view: str, tables: Iterable[pa.Table], cut: int, about: Mapping[str, str]) -> None:
@@ -268,11 +307,16 @@ class Warehouse(WarehouseReader):
             log.replace(_changes_schema(self.view_table(view).schema), self._load_ids[view])
         schema = log.schema
         if second is None:
-            log.append(_cut_rows(first, schema, cut), about)
+            log.append(cut_rows(first, schema, cut), about)
         else:
-            rows = (_cut_rows(table, schema, cut) for table in chain([first, second], filled))
+            rows = (cut_rows(table, schema, cut) for table in chain([first, second], filled))
             log.append_stream(schema, rows, about)
         fault.reached("changes")
+
+    @property
+    def has_unnamed_folds(self) -> bool:
+        """Whether ``views/<view>`` of some view stands further than the newest cut says."""
+        return bool(self._folds)
 
     def fold(self, views: Iterable[str] | None = None) -> None:
         """Brings ``views/<view>`` of these views (all, unless told) to the newest cut; the next cut names
@@ -342,6 +386,12 @@ class Warehouse(WarehouseReader):
         for view in superseded.keys() & views.keys():
             self.view_table(view).delete(superseded[view])
 
+    def close(self) -> None:
+        """Ends the threads that write; a later commit begins new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+
     def _refresh(self, log: LogTable) -> None:
         if not self._opened:
             super()._refresh(log)
@@ -349,9 +399,3 @@ class Warehouse(WarehouseReader):
 
 def _changes_schema(state: pa.Schema) -> pa.Schema:
     return pa.schema([*state, pa.field(UPDATE, _LONG), pa.field(CUT, _LONG)])
-
-
-def _cut_rows(table: pa.Table, schema: pa.Schema, cut: int) -> pa.Table:
-    """The rows with their cut in the last column, exactly as ``schema`` has it."""
-    numbers = pa.repeat(pa.scalar(cut, _LONG), len(table))
-    return table.select(schema.names[:-1]).append_column(CUT, numbers).cast(schema)

@@ -46,9 +46,10 @@ RUN = Command(
 STATUS = Command(
     "status",
     "lag, positions, questions asked per source, newest cuts",
-    "Shows where the views stand: each source's position and lag and what was asked of it; each group's "
-    "newest cut, its age and what is on its way to the next; each view's promise, how far it is behind and "
-    "what it waits for; and trouble first of all. Groups end with their ViewUpdateTable: a row an update, a "
+    "Shows where the views stand: whether each source is captured, how many updates of its topic are in no cut, its "
+    "position and what was asked of it; each group's newest cut, its age and what is on its way to the next; each "
+    "view's promise, how far it is behind all that its sources have committed, and what it waits for; and trouble "
+    "first of all. Groups end with their ViewUpdateTable: a row an update, a "
     "column a view, an entry whether the view's change is owed, waits for others, or is in the newest cut. "
     "In JSON, 'cut' is that of the one group, and null if there are several: see 'groups'.",
     "viewkeeper status conf/demo.yaml --json",

@@ -35,6 +35,16 @@ def _capture(p: argparse.ArgumentParser) -> None:
     )
 
 
+def _check(p: argparse.ArgumentParser) -> None:
+    conf(p)
+    p.add_argument(
+        "--sql",
+        action="store_true",
+        help="instead of what is fine, print the statements that PostgreSQL servers lack: a script for each source "
+        "and role, to be pasted into psql",
+    )
+
+
 CHECK = Command(
     "check",
     "validate configuration, SQL, sources, topics and indexes",
@@ -43,7 +53,7 @@ CHECK = Command(
     "PostgreSQL server logs what capture needs and lets its role read it. "
     "Changes nothing. Warnings do not make it fail.",
     "viewkeeper check conf/demo.yaml",
-    conf,
+    _check,
 )
 
 EXPLAIN = Command(

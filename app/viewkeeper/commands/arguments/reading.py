@@ -20,6 +20,11 @@ def _tail(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument("--from-start", action="store_true", help="first all messages that the topic holds")
     p.add_argument("--no-follow", action="store_true", help="end at the end of the topic instead of waiting for more")
+    p.add_argument(
+        "--format",
+        choices=("text", "json"),
+        help="for people, or the messages as they are (default: text on a terminal, else json)",
+    )
 
 
 def _read(p: argparse.ArgumentParser) -> None:
@@ -30,6 +35,12 @@ def _read(p: argparse.ArgumentParser) -> None:
     when.add_argument("--update", metavar="K", type=count, help="as they stood after update K of their group")
     p.add_argument(
         "--format", choices=("table", "json", "csv"), default="table", help="how to print it (default: table)"
+    )
+    p.add_argument(
+        "--limit",
+        metavar="N",
+        type=count,
+        help="at most N rows of a table (default: 50 on a terminal, else 1000); the others are counted",
     )
 
 
@@ -72,8 +83,8 @@ def _verify(p: argparse.ArgumentParser) -> None:
 TAIL = Command(
     "tail",
     "follow the view's topic",
-    "Prints the messages of the view's topic as they are committed, one JSON object a line: the "
-    "change of each update, and a seal for each cut. Ctrl-C ends it.",
+    "Shows the messages of the view's topic as they are committed: the change of each update, and a seal for "
+    "each cut. On a terminal as text, otherwise one JSON object a line. Ctrl-C ends it.",
     "viewkeeper tail conf/demo.yaml order_overview -n 20",
     _tail,
 )
@@ -82,8 +93,9 @@ READ = Command(
     "read",
     "views as they stand, at a cut, or after any update",
     "Prints the rows of the views with _count, the number of times each occurs. Without --cut and "
-    "--update: at the newest cut. Several views are read at one and the same cut, whatever the job "
-    "writes meanwhile; they must be of one group.",
+    "--update: at the newest cut. A table fits its terminal: long texts are shortened, and where there are too "
+    "many columns, each row is a record of its own; json and csv have everything. Several views are read at one "
+    "and the same cut, whatever the job writes meanwhile; they must be of one group.",
     "viewkeeper read conf/demo.yaml order_overview --update 42 --format csv",
     _read,
 )

@@ -72,6 +72,9 @@ class Source(Protocol):
     def release(self, snapshot: Any) -> None:
         """Ends what this process holds for the snapshot; doing it twice is harmless."""
 
+    def close(self) -> None:
+        """Closes what this process has open; a later use opens it again."""
+
     def last_change(self) -> str:
         """The position of the newest committed change, as far as the source can tell; changes nothing."""
 

@@ -35,8 +35,8 @@ from viewkeeper.managers.sources.postgres_state import (
     require_same,
     require_slot,
 )
-from viewkeeper.managers.sources.sqlite_spool import gather
 from viewkeeper.messages import Answer, Ask, Reached
+from viewkeeper.warehouse.mapped import gather
 
 PREFIX = "viewkeeper"
 """Of the logical messages that barriers are."""
@@ -85,11 +85,16 @@ class PostgresSource:
         """What a worker needs: the tables too, or each would want a second connection to look them up."""
         known = self._connections.here()
         with known.lock:
-            return {"name": self.name, "section": self.section, "tables": dict(known.tables), "utf8": known.utf8}
+            return {
+                "name": self.name,
+                "section": self.section,
+                "tables": dict(known.tables),
+                "encoding": known.encoding,
+            }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["name"], state["section"])  # type: ignore[misc]
-        self._connections.serve_worker(state["tables"], state["utf8"])
+        self._connections.serve_worker(state["tables"], state["encoding"])
 
     def __repr__(self) -> str:
         return f"PostgresSource({self.name!r})"
@@ -119,12 +124,17 @@ class PostgresSource:
         with self._connections.controlling() as control:
             state = self._state(control)
             self._emit(control)
+        state.require(self.place, self._history)
+        state.require_tables(self.place, self._known)
         return state.identity()
 
     def require_identity(self, known: Mapping[str, str]) -> None:
         """Raises SourceError if this is not the database, or not the history, that was known."""
         with self._connections.controlling() as control:
-            self._state(control).require(self.place, known)
+            state = self._state(control)
+        state.require(self.place, known)
+        state.require_tables(self.place, self._known)
+        self._known |= {name: table for name, table in state.tables.items() if f"table {name}" in known}
 
     def require(self, position: str) -> None:
         """Raises SourceError unless the log still tells everything after the position."""
@@ -165,7 +175,7 @@ class PostgresSource:
             quiet = delivered is None and bool(control.row(_QUIET)[0])
         state.require(self.place, self._history)
         state.require_tables(self.place, self._known)
-        self._known, self._history = self._known or dict(state.tables), state.history()
+        self._known, self._history = dict(state.tables), state.history()
         if delivered is not None:
             state.require_reached(self.place, Reached.parse(delivered).last)
         for name, table in state.tables.items():
@@ -224,7 +234,7 @@ class PostgresSource:
             column = table.relation.column(name)
             if column is None or column.type.kind is Kind.UNKNOWN:
                 raise SourceError.at(f"{self.place}: {ask.relation}", f"has no usable column {name}")
-        return Question(ask, table, self.section.schema_name, self._connections.here().utf8)
+        return Question(ask, table, self.section.schema_name, self._connections.here().encoding)
 
     def _table(self, relation: str, state: TableState | None) -> PgTable:
         """The table as it is declared; what was read in another state of it is not used."""
@@ -234,7 +244,7 @@ class PostgresSource:
             if table is None or state is None or known != state:
                 with self._connections.controlling() as control:
                     found = read_tables(control.db, self.name, self.section.schema_name, [relation])
-                    process.utf8 = control.row("SELECT getdatabaseencoding()")[0] == "UTF8"
+                    process.encoding = control.row("SELECT getdatabaseencoding()")[0]
                 if not found:
                     raise SourceError.at(self.place, f"there is no table {relation}")
                 table = found[0]
@@ -260,7 +270,7 @@ class PostgresSource:
                 budget.pay(read)
 
     def _state(self, control: Control) -> ServerState:
-        return ServerState.read(control, self.section.schema_name, self.section.slot, self._watched)
+        return ServerState.read(control, self.section, self._watched)
 
     def _emit(self, control: Control) -> str:
         token = uuid.uuid4().hex

@@ -129,6 +129,7 @@ def _table(
         key=key,
         indexed=frozenset(lookups),
         nullable=frozenset(column["name"] for column in columns if not column["required"]),
+        required=frozenset(column["name"] for column in columns if column["required"]),
         blurred=frozenset(name for name, base in bases.items() if base.declared.startswith("_")),
         logged=_logged(table["identity"], key, indexes, names),
         refused=_refused(schema, table),

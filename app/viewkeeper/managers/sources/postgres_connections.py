@@ -16,6 +16,7 @@ from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import SourceError, SourceUnreachable
 from viewkeeper.managers.sources.postgres_budget import Budget
 from viewkeeper.managers.sources.postgres_catalog import PgTable
+from viewkeeper.managers.sources.postgres_encodings import UTF8
 from viewkeeper.managers.sources.postgres_session import Access, Control, Reader
 from viewkeeper.managers.sources.postgres_state import TableState
 
@@ -36,7 +37,7 @@ class Process:
     idle: list[Reader] = field(default_factory=list)
     guests: dict[int, Reader] = field(default_factory=dict)  # by thread: for snapshots that others hold
     tables: dict[str, tuple[TableState | None, PgTable]] = field(default_factory=dict)
-    utf8: bool = True
+    encoding: str = UTF8
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -54,13 +55,13 @@ class Connections:
         self._driver = True
         self._process: Process | None = None
 
-    def serve_worker(self, tables: KnownTables, utf8: bool) -> None:
+    def serve_worker(self, tables: KnownTables, encoding: str) -> None:
         """This is a worker's process; what it would look up on a second connection is known."""
         self._driver = False
         process = self.here()
         with process.lock:
             process.tables |= tables
-            process.utf8 = utf8
+            process.encoding = encoding
 
     def here(self) -> Process:
         """What this process has open. The budget of several workers is each one's share."""

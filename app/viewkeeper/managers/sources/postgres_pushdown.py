@@ -24,6 +24,7 @@ from typing import Any
 from viewkeeper.algebra.expressions import And, ColumnRef, Compare, Expr, InList, IsNull, Literal, Not, Or, conjuncts
 from viewkeeper.algebra.types import Column, Kind
 from viewkeeper.managers.sources.postgres_catalog import quoted
+from viewkeeper.managers.sources.postgres_encodings import UTF8, can_hold
 
 MOST_LITERALS = 1_000
 """Longer conditions cost more than they save."""
@@ -35,11 +36,11 @@ _PLAIN_TEXT = ("text", "varchar")
 
 @dataclass(frozen=True)
 class Pushdown:
-    """Translates selections on one table; ``utf8`` says whether the order of its text is certain."""
+    """Translates selections on one table; ``encoding`` is how its database keeps text."""
 
     column: Callable[[str], Column]
     alias: str
-    utf8: bool = True
+    encoding: str = UTF8
 
     def certain_sql(self, predicate: Expr | None) -> str | None:
         """A condition for PostgreSQL that the predicate implies; None if there is no such part."""
@@ -88,7 +89,7 @@ class Pushdown:
         return None
 
     def _compared(self, ref: ColumnRef, op: str, literal: Literal) -> str | None:
-        if op not in _OPPOSITE or (ref.type.kind is Kind.TEXT and op not in ("=", "<>") and not self.utf8):
+        if op not in _OPPOSITE or (ref.type.kind is Kind.TEXT and op not in ("=", "<>") and self.encoding != UTF8):
             return None
         value = self._literal(ref, op, literal.value)
         return None if value is None else f"{self._operand(ref, op)} {op} {value}"
@@ -120,6 +121,8 @@ class Pushdown:
         """What PostgreSQL has to compare the column with; None where that is not certain."""
         declared = self.column(ref.column).declared
         if value is None or declared == "float4" or declared.startswith("_"):
+            return None
+        if isinstance(value, str) and not can_hold(self.encoding, value):
             return None
         return _LITERALS[ref.type.kind](value, op, declared)
 
@@ -157,7 +160,7 @@ def _decimal(value: Any, op: str, declared: str) -> str | None:
 
 
 def _text(value: Any, op: str, declared: str) -> str | None:
-    return literal_text(value) if isinstance(value, str) and "\0" not in value else None
+    return literal_text(value) if isinstance(value, str) else None
 
 
 def _boolean(value: Any, op: str, declared: str) -> str | None:
@@ -184,6 +187,7 @@ _LITERALS: dict[Kind, Callable[[Any, str, str], str | None]] = {
     Kind.INTEGER: _integer,
     Kind.FLOAT: _float,
     Kind.DECIMAL: _decimal,
+    Kind.NUMERIC: _decimal,
     Kind.TEXT: _text,
     Kind.BOOLEAN: _boolean,
     Kind.DATE: _date,

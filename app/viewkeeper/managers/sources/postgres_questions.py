@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from viewkeeper.algebra.types import Column, Kind
 from viewkeeper.managers.sources.postgres_catalog import PgTable, quoted
+from viewkeeper.managers.sources.postgres_encodings import UTF8, holdable, is_sure
 from viewkeeper.managers.sources.postgres_pushdown import Pushdown
 from viewkeeper.managers.sources.postgres_values import TYPES, is_key
 from viewkeeper.messages import Ask
@@ -29,12 +30,12 @@ _UNQUOTED = {Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL, Kind.BOOLEAN}
 
 @dataclass(frozen=True)
 class Question:
-    """An ``Ask`` of one table, as SQL; ``utf8`` says that the database's text is UTF-8."""
+    """An ``Ask`` of one table, as SQL; ``encoding`` is how the database keeps text."""
 
     ask: Ask
     table: PgTable
     schema: str
-    utf8: bool = True
+    encoding: str = UTF8
 
     @property
     def columns(self) -> list[Column]:
@@ -44,7 +45,11 @@ class Question:
     def keyed(self) -> bool:
         """May PostgreSQL compare the keys? If not, all rows are read, and the asker chooses."""
         keys = self.ask.keys
-        return keys is not None and all(is_key(keys[name].type, self.table.column(name)) for name in self.ask.key)
+        return keys is not None and all(self._is_key(keys[name], self.table.column(name)) for name in self.ask.key)
+
+    def _is_key(self, keys: pa.ChunkedArray, column: Column) -> bool:
+        known = column.type.kind is not Kind.TEXT or is_sure(self.encoding, keys)
+        return known and is_key(keys.type, column)
 
     @cached_property
     def looked_up(self) -> bool:
@@ -72,7 +77,7 @@ class Question:
 
     def _select(self, condition: str | None) -> str:
         shown = [f"{TYPES[c.declared].shown.format(_named(c.name))} AS c{i}" for i, c in enumerate(self.columns)]
-        certain = Pushdown(self.table.column, "t", self.utf8).certain_sql(self.ask.selection)
+        certain = Pushdown(self.table.column, "t", self.encoding).certain_sql(self.ask.selection)
         where = " AND ".join(f"({part})" for part in (condition, certain) if part)
         source = f"ONLY {quoted(self.schema, self.table.relation.name)} AS t"
         return f"SELECT {', '.join(shown) or 'true AS c'} FROM {source}{f' WHERE {where}' if where else ''}"
@@ -82,7 +87,7 @@ class Question:
         assert self.ask.keys is not None
         keys = self.ask.keys.select(list(self.ask.key)).drop_null()
         for name in self.ask.key:
-            possible = _possible(keys[name], self.table.column(name))
+            possible = _possible(keys[name], self.table.column(name), self.encoding)
             keys = keys if possible is None else keys.filter(possible)
         return keys.sort_by([(name, "ascending") for name in self.ask.key])
 
@@ -112,12 +117,12 @@ def _named(column: str) -> str:
     return f"t.{quoted(column)}"
 
 
-def _possible(keys: pa.ChunkedArray, column: Column) -> pa.Array | None:
+def _possible(keys: pa.ChunkedArray, column: Column, encoding: str) -> pa.Array | None:
     """Which keys the column could hold at all; None for all of them."""
     if column.declared == "uuid":
         return pa.array([_UUID.fullmatch(key) is not None for key in keys.to_pylist()], pa.bool_())
     if column.type.kind is Kind.TEXT:
-        return pc.invert(pc.match_substring(keys, "\0"))
+        return holdable(encoding, keys)
     return None
 
 

@@ -3,16 +3,23 @@
 All of it is read in one query. TRUNCATE and rewrites of a table ignore MVCC (an older snapshot sees the table empty,
 or in its new form), so a table's file node tells whether answers of a snapshot are void. A renamed label of an
 enumeration changes rows without any log.
+
+The log names tables and columns as they were called at the time. What was renamed and renamed back looks as it did
+before, but changes in between were told of another name, or under that of another: so the catalog's rows are also
+known by the transactions that wrote them (``xmin``). A table's row type is written when the table is renamed, moved to
+another schema or given away, and by nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
 
+from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import SourceError, SourceUnreachable
 from viewkeeper.managers.sources.postgres_session import RELOAD, Control
 
@@ -35,7 +42,24 @@ SELECT pg_is_in_recovery(), (SELECT system_identifier::text FROM pg_control_syst
                    AND a.attname = ANY(%(columns)s::text[])),
                'labels', (SELECT json_object_agg(e.oid::text, e.enumlabel) FROM pg_attribute a
                    JOIN pg_enum e ON e.enumtypid = a.atttypid WHERE a.attrelid = c.oid AND NOT a.attisdropped
-                   AND a.attname = ANY(%(columns)s::text[]))))
+                   AND a.attname = ANY(%(columns)s::text[])),
+               'written', (SELECT json_object_agg(w.what, json_build_array(w.writer, w.wrote, w.command)) FROM (
+                   SELECT 'name', t.xmin::text, t.typowner::text, '' FROM pg_type t WHERE t.oid = c.reltype
+                   UNION ALL SELECT concat('column ', a.attnum), a.xmin::text, md5(concat_ws(',', a.attname,
+                       a.atttypid, a.atttypmod, a.attnotnull, a.attisdropped, a.attstattarget, a.attstorage,
+                       a.attcompression, a.atthasdef, a.atthasmissing, a.attidentity, a.attgenerated, a.attcollation,
+                       a.attacl, a.attoptions, (SELECT d.oid FROM pg_attrdef d
+                           WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum))), a.cmin::text
+                   FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+                   UNION ALL SELECT concat('label ', e.oid), e.xmin::text, concat(e.enumlabel, ' ', e.enumsortorder), ''
+                   FROM pg_attribute a JOIN pg_enum e ON e.enumtypid = a.atttypid
+                   WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attname = ANY(%(columns)s::text[])
+                   ) AS w(what, writer, wrote, command)),
+               'published', (SELECT concat_ws('.', p.oid, p.xmin, r.oid, r.xmin, s.oid, s.xmin) FROM pg_publication p
+                   LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+                   LEFT JOIN pg_publication_namespace s ON s.pnpubid = p.oid AND s.pnnspid = c.relnamespace
+                   WHERE p.pubname = %(publication)s
+                   AND (p.puballtables OR r.oid IS NOT NULL OR s.oid IS NOT NULL))))
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = %(schema)s AND c.relname = ANY(%(tables)s::text[]))
 """
@@ -49,6 +73,9 @@ class TableState:
     """A watched table: which it is, which file holds it, what the log tells of it, and its used columns.
 
     A column is its number, type, type modifier and how it is generated; ``labels`` are those of its enumerations.
+    ``written`` has for its name, every column and every label the transaction that wrote it, what it wrote, and by
+    which of its commands; ``published`` changes whenever the table leaves the publication or comes back. Without
+    either, nothing is known.
     """
 
     oid: int
@@ -57,6 +84,8 @@ class TableState:
     form: str
     columns: Mapping[str, list[Any]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    written: Mapping[str, list[str]] = field(default_factory=dict)
+    published: str | None = None
 
     def problem(self, name: str, before: TableState) -> str | None:
         """Why what was known of the table no longer holds."""
@@ -67,13 +96,37 @@ class TableState:
         if self.logged != before.logged:
             return f"the REPLICA IDENTITY of table {name} was changed"
         for column, known in before.columns.items():
-            if column not in self.columns or self.columns[column][0] != known[0]:
+            if column not in self.columns:
+                continue  # no view uses it any more: those that are used are there
+            if self.columns[column][0] != known[0]:
                 return f"column {name}.{column} was dropped or renamed"
             if self.columns[column] != known:
                 return f"the type of column {name}.{column} was changed"
         if any(self.labels.get(label) != text for label, text in before.labels.items()):
             return f"a label of an enumeration was renamed or dropped that table {name} uses"
         return None
+
+    def gap(self, name: str, before: TableState) -> str | None:
+        """Why changes of the table may be missing, or told wrongly, though it is as it was."""
+        touched = {what for what, (by, *_) in self.written.items() if by != before.written.get(what, [""])[0]}
+        again = {what for what in touched & before.written.keys() if self.written[what][1] == before.written[what][1]}
+        if "name" in again:
+            return f"table {name} was renamed or moved, if only for a while: changes of it may be missing"
+        if before.published is not None and self.published != before.published:
+            return f"table {name} was not in the publication as it is now all the time: changes of it may be missing"
+        used = {f"column {number}" for number, *_ in self.columns.values()}
+        named = self._alone(what for what in touched if what.startswith("column "))
+        if again & used & named and len(named) > 1:
+            return f"columns of table {name} were renamed, if only for a while: changes of them may be mixed up"
+        if any(what.startswith("label ") for what in again):
+            return f"a label of an enumeration that table {name} uses was renamed for a while: rows may hold the other"
+        return None
+
+    def _alone(self, columns: Iterable[str]) -> set[str]:
+        """Those that a command wrote alone: it renames one column, while GRANT, say, may write several."""
+        writers = {column: (by, *command) for column in columns for by, _, *command in [self.written[column]]}
+        times = Counter(writers.values())
+        return {column for column, writer in writers.items() if times[writer] == 1}
 
 
 @dataclass(frozen=True)
@@ -99,12 +152,13 @@ class ServerState:
     tables: Mapping[str, TableState]
 
     @classmethod
-    def read(cls, control: Control, schema: str, slot: str, watched: Watched) -> ServerState:
+    def read(cls, control: Control, section: PostgresConfig, watched: Watched) -> ServerState:
         """The state now; raises SourceError where the server is a standby, or a watched table is gone."""
         place = control.access.place
         columns = sorted({column for used in watched.values() for column in used})
+        names = {"schema": section.schema_name, "slot": section.slot, "publication": section.publication}
         standby, system, database, timeline, lsn, xid, found, tables = control.row(
-            _STATE, schema=schema, slot=slot, tables=sorted(watched), columns=columns
+            _STATE, **names, tables=sorted(watched), columns=columns
         )
         if standby:
             remedy = "name its primary in the URL, or add target_session_attrs=read-write to it"
@@ -142,6 +196,8 @@ class ServerState:
         for name, state in self.tables.items():
             if name in before and (problem := state.problem(name, before[name])):
                 raise SourceError.at(place, problem, f"undo that, or {RELOAD}")
+            if name in before and (gap := state.gap(name, before[name])):
+                raise SourceError.at(place, gap, RELOAD)
 
     def require_reached(self, place: str, last: int) -> None:
         """Raises SourceError if the log ends before what was delivered."""
@@ -177,18 +233,19 @@ def require_same(place: str, before: Mapping[str, TableState], after: Mapping[st
 
 def _table(row: dict[str, Any]) -> TableState:
     return TableState(
-        row["oid"], row["file"], row["logged"], row["form"], row["columns"] or {}, row["labels"] or {}
+        row["oid"], row["file"], row["logged"], row["form"], row["columns"] or {}, row["labels"] or {},
+        row["written"] or {}, row["published"],
     )  # fmt: skip
 
 
 def _used(state: TableState, used: tuple[str, ...]) -> TableState:
     columns = {name: state.columns[name] for name in used if name in state.columns}
-    return TableState(state.oid, state.file, state.logged, state.form, columns, state.labels)
+    return replace(state, columns=columns)
 
 
 def _require_columns(place: str, name: str, state: TableState | None, used: tuple[str, ...]) -> None:
     if state is None:
-        raise SourceError.at(place, f"table {name} was dropped or renamed", f"undo that, or {RELOAD}")
+        raise SourceError.at(place, f"table {name} was dropped or renamed", f"put it back, and {RELOAD}")
     for column in used:
         if column not in state.columns:
             what = f"column {name}.{column} was dropped or renamed"

@@ -27,12 +27,14 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from viewkeeper.algebra.casts import numeric_of, numeric_text
 from viewkeeper.algebra.types import (
     BINARY,
     BOOLEAN,
     DATE,
     FLOAT,
     INTEGER,
+    NUMERIC,
     TEXT,
     TIMESTAMP,
     UNKNOWN,
@@ -173,7 +175,17 @@ def _json_numeric(values: list[Any], expected: Type) -> pa.Array:
 def _numeric(values: pa.Array, expected: Type) -> pa.Array:
     """From texts, or from what the driver makes of ``numeric``, which are texts too."""
     texts = values.storage if isinstance(values, pa.ExtensionArray) else values
-    return texts.cast(expected.arrow)
+    if expected != NUMERIC:
+        return texts.cast(expected.arrow)
+    return pa.array([None if text is None else _any_digits(text) for text in texts.to_pylist()], expected.arrow)
+
+
+def _any_digits(text: str) -> str:
+    """The one text of a number: 1.50 and 1.5 are equal, and so is what they join with."""
+    number = numeric_of(text)
+    if number is None:
+        raise ValueError(f"{text} is no number")
+    return numeric_text(number)
 
 
 # ---- texts and bytes
@@ -267,7 +279,7 @@ TYPES: dict[str, PgType] = {
     "int8": _INTEGER,
     "float8": PgType(FLOAT, "{}::float8", _json_float8, _float8, "float8"),
     "float4": PgType(FLOAT, "{}::float4", _json_float4, _float4, "float4"),
-    "numeric": PgType(UNKNOWN, "{}::numeric", _json_numeric, _numeric, "numeric"),
+    "numeric": PgType(NUMERIC, "{}::numeric", _json_numeric, _numeric, "numeric"),
     "bool": PgType(BOOLEAN, "{}::bool", _plain(bool), _as_is, "bool"),
     "text": _text_like(),
     "varchar": _text_like(),
@@ -293,7 +305,7 @@ TYPES: dict[str, PgType] = {
 def declared_type(declared: str, modifier: int) -> tuple[Type, str]:
     """The type that a catalog entry (a base type's name, and its modifier) means; or ``UNKNOWN``, and why."""
     if declared == "numeric":
-        return _declared_numeric(modifier)
+        return _declared_numeric(modifier), ""
     if declared in TYPES:
         return TYPES[declared].type, ""
     shown = f"{declared[1:]}[]" if declared.startswith("_") else declared
@@ -301,14 +313,14 @@ def declared_type(declared: str, modifier: int) -> tuple[Type, str]:
     return UNKNOWN, f"is of type {shown}, and {why}; leave it out, or give it another type such as text"
 
 
-def _declared_numeric(modifier: int) -> tuple[Type, str]:
+def _declared_numeric(modifier: int) -> Type:
+    """What is declared with digits that no table can hold, or without, may have any number of them."""
     if modifier < 0:
-        limits = "numeric(38,10)"
-        return UNKNOWN, f"is numeric without precision and scale; declare them, for example as {limits}"
+        return NUMERIC
     precision, scale = ((modifier - 4) >> 16) & 0xFFFF, (((modifier - 4) & 0x7FF) ^ 1024) - 1024
     if scale < 0 or max(precision, scale) > _MOST_DIGITS:
-        return UNKNOWN, f"is numeric({precision},{scale}); declare it with a scale from 0, and at most 38 digits"
-    return decimal(max(precision, scale), scale), ""
+        return NUMERIC
+    return decimal(max(precision, scale), scale)
 
 
 # ---- both ways

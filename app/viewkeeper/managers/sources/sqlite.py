@@ -8,10 +8,11 @@ the log forward only (``sqlite_tail``). Rows that do not fit their declared type
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,10 +22,12 @@ import pyarrow as pa
 from viewkeeper.algebra.types import Kind, Relation, Type
 from viewkeeper.errors import SnapshotLost, SourceError
 from viewkeeper.managers.sources import sqlite_log as log
+from viewkeeper.managers.sources import sqlite_pruning as pruning
 from viewkeeper.managers.sources.sqlite_images import Excused
+from viewkeeper.managers.sources.sqlite_projects import NOBODY, Who
 from viewkeeper.managers.sources.sqlite_pushdown import certain_sql
 from viewkeeper.managers.sources.sqlite_schema import Table, quoted, read_table, table_names
-from viewkeeper.managers.sources.sqlite_tail import Chunks, TailOf, Tails, chunks, counted, gathered
+from viewkeeper.managers.sources.sqlite_tail import Chunks, Span, TailOf, Tails, chunks, counted, gathered
 from viewkeeper.managers.sources.sqlite_values import ONE_FORM, decoded
 from viewkeeper.managers.sources.sqlite_watch import used_problems
 from viewkeeper.messages import Answer, Ask
@@ -61,10 +64,9 @@ class LogPosition:
 class _Session:
     """A connection of one thread, with what it knows of the schema it saw last, and the tails it read under it."""
 
-    db: sqlite3.Connection
+    db: log.Database
     pid: int
     schema: int | None = None
-    installed: int | None = None  # which log it saw last
     tables: dict[str, Table] | None = None
     tails: Tails = field(default_factory=Tails)
     snapshots: int = 0  # that its tails were read under
@@ -76,18 +78,31 @@ class SqliteSource:
     readers: int | None = None
     late = False
 
-    def __init__(self, name: str, path: str):
+    def __init__(self, name: str, path: str, who: Callable[[], Who] = lambda: NOBODY):
         self.name = name
         self.path = path
+        self._find_who = who
+        self._who = NOBODY
+        self._watches: dict[str, tuple[str, ...]] = {}
+        self._since: dict[tuple[str, str], int] = {}
         self._forgiven: frozenset[str] = frozenset()
         self._local = threading.local()
         self._snapshots = 0  # begun or ended so far
+        self._log = ""  # the identity of the log that was read first
 
-    def __getstate__(self) -> dict[str, str]:
-        return {"name": self.name, "path": self.path}
+    def __getstate__(self) -> dict[str, Any]:
+        return {"name": self.name, "path": self.path, "who": self.who, "log": self._log}
 
-    def __setstate__(self, state: dict[str, str]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["name"], state["path"])  # type: ignore[misc]
+        self._who, self._log = state["who"], state["log"]
+
+    @property
+    def who(self) -> Who:
+        """Whose source it is; a project has a name only from its first ``init`` on."""
+        if not self._who.project:
+            self._who = self._find_who()
+        return self._who
 
     @property
     def place(self) -> str:
@@ -109,29 +124,33 @@ class SqliteSource:
         if delivered is not None and not hold:
             return SqliteSnapshot(int(delivered), forgiven=self._forgiven)
         with log.reporting(self.place), log.writing(db):
-            state = log.read_state(db, self.place)
+            state = self._state(db)
             since = log.write_boundary(db) if delivered is None else int(delivered)
-            self._require_log(since, log.last_id(db), state.pruned)
-            return SqliteSnapshot(since, log.hold(db, since) if hold else None)
+            self._require_log(since, log.last_id(db), state)
+            return SqliteSnapshot(since, pruning.hold(db, since) if hold else None)
 
     def forgive(self, relations: Collection[str]) -> None:
         self._forgiven = frozenset(relations)
 
     def watch(self, relations: Mapping[str, Collection[str]]) -> None:
-        """Not needed: the log's state says what is captured."""
+        self._watches = {relation: tuple(columns) for relation, columns in relations.items()}
 
     def identity(self) -> dict[str, str]:
-        """The log's own state and positions tell a database from another."""
-        return {}
+        """Which log the database has: its positions mean nothing to another."""
+        identity = self._log_state().identity
+        return {"log": identity} if identity else {}
 
     def require_identity(self, known: Mapping[str, str]) -> None:
-        """See ``identity``."""
-
-    def require(self, position: str) -> None:
         db = self._session().db
         with log.reporting(self.place), log.reading(db):
-            state = log.read_state(db, self.place)
-            self._require_log(int(position), log.last_id(db), state.pruned)
+            log.require_known(db, [known["log"]] if "log" in known else [], self.place)
+
+    def require(self, position: str) -> None:
+        session = self._session()
+        with log.reporting(self.place), log.reading(session.db):
+            state = self._watched(session)
+            self._require_log(int(position), log.last_id(session.db), state)
+            self._require_captured(state)
 
     def contains(self, snapshot: SqliteSnapshot) -> None:
         """Every update delivered so far: the log is written by the transaction that it tells of."""
@@ -156,7 +175,7 @@ class SqliteSource:
         if snapshot.hold:
             db = self._session().db
             with log.reporting(self.place), log.writing(db):
-                log.release_hold(db, snapshot.hold)
+                pruning.release_hold(db, snapshot.hold)
 
     def reached(self, position: str, target: str) -> bool:
         return int(position) >= int(target)
@@ -164,14 +183,14 @@ class SqliteSource:
     def last_change(self) -> str:
         db = self._session().db
         with log.reporting(self.place), log.reading(db):
-            return str(log.last_change(db, log.read_state(db, self.place)))
+            return str(log.last_change(db, self._state(db), who=self.who))
 
     def mark(self) -> str:
         return self.last_change()
 
     def forgotten(self) -> int:
         """The position up to which the log tells nothing any more."""
-        return self._log_state().pruned
+        return self._log_state().pruned_for(self.who)
 
     def logged_since(self) -> int:
         """When the log was made, in milliseconds since 1970; nobody has told of what was done before."""
@@ -180,7 +199,30 @@ class SqliteSource:
     def _log_state(self) -> log.LogState:
         db = self._session().db
         with log.reporting(self.place), log.reading(db):
-            return log.read_state(db, self.place)
+            return self._state(db)
+
+    def _state(self, db: sqlite3.Connection) -> log.LogState:
+        """The log's state; SourceError if it is not the log that was read first."""
+        state = log.read_state(db, self.place)
+        log.require_identity(state, [self._log] if self._log else [], self.place)
+        log.require_needs(state, self.who, self.place)
+        self._log = state.identity
+        return state
+
+    def _require_captured(self, state: log.LogState) -> None:
+        """Raises SourceError if the capture of something that views use has ended, or was interrupted meanwhile."""
+        needs = state.needs(self.who)
+        if needs is None:
+            return
+        for relation, columns in self._watches.items():
+            known = needs.relations.get(relation, {})
+            for column in columns:
+                before, now = self._since.get((relation, column)), known.get(column)
+                if before is not None and now != before:
+                    what = f"{relation}.{column} was not captured for a while, so changes of it may be missing"
+                    raise SourceError.at(self.place, what, _RELOAD)
+                if now is not None:
+                    self._since[relation, column] = now
 
     def ask(self, ask: Ask, snapshot: SqliteSnapshot) -> Answer:
         """Answers in one read transaction; raises ``SnapshotLost`` when the log no longer reaches back."""
@@ -198,19 +240,29 @@ class SqliteSource:
         with log.reading(session.db):
             state = self._watched(session)
             position = log.last_id(session.db)
-            self._require_log(snapshot.since, position, state.pruned)
+            self._require_log(snapshot.since, position, state)
             table = self._table(session, ask.relation)
             types = self._types(table, ask.columns)
-            tail = session.tails.read(session.db, self._tail_of(ask, types, state, snapshot.since))
+            tail = session.tails.read(session.db, self._tail_of(session.db, ask, types, state, snapshot.since))
             excused = Excused(self.place, ask.relation, tail.came, ask.relation in snapshot.forgiven)
             rows = gathered(self._rows(session.db, ask, table), types, excused.found)
         return Answer(counted(rows), LogPosition(position), tail.table)
+
+    def close(self) -> None:
+        """Lets go of every thread's connection, a later use opens it again.
+
+        A thread that is just using its own keeps it until it is done: closed under it, SQLite would crash the process.
+        """
+        self._local = threading.local()
+        gc.collect()  # a connection and its cached statements hold each other
 
     # ---- connection and schema
 
     def _session(self) -> _Session:
         """This thread's connection; a forked child makes its own, because SQLite's must not cross a fork."""
         session: _Session | None = getattr(self._local, "session", None)
+        if session is not None and log.is_replaced(session.db, self.path, self.place):
+            session = None  # another file stands there now: what it is, its log's identity tells
         if session is None or session.pid != os.getpid():
             db = log.connect(self.path, self.place)
             db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
@@ -227,13 +279,12 @@ class SqliteSource:
     def _watched(self, session: _Session) -> log.LogState:
         """The log's state; when the schema changed, first a look whether the log can still be trusted."""
         version = session.db.execute("PRAGMA schema_version").fetchone()[0]
-        state = log.read_state(session.db, self.place)
+        state = self._state(session.db)
         if version != session.schema:
-            if problems := used_problems(session.db, state):
+            needs = state.needs(self.who)
+            if problems := used_problems(session.db, state, None if needs is None else needs.relations):
                 raise SourceError.at(self.place, problems[0])
-            if session.installed not in (None, state.installed):
-                raise SourceError.at(self.place, "its change log was removed and made anew", _RELOAD)
-            session.schema, session.installed, session.tables = version, state.installed, {}
+            session.schema, session.tables = version, {}
             session.tails.forget()
         return state
 
@@ -253,7 +304,8 @@ class SqliteSource:
                 raise SourceError.at(f"{self.place}: {table.name}", f"has no usable column {name}")
         return {name: found[name] for name in columns}
 
-    def _require_log(self, since: int, position: int, pruned: int) -> None:
+    def _require_log(self, since: int, position: int, state: log.LogState) -> None:
+        pruned = state.pruned_for(self.who)
         if position < since:
             what = f"its change log ends at {position}, before {since}, which was delivered: is it an older copy?"
             raise SourceError.at(self.place, what, f"put the right database back, or {_RELOAD}")
@@ -311,14 +363,25 @@ class SqliteSource:
             columns = [_bindable(column) for column in keys.slice(start, step).columns]
             yield (columns[0] if len(columns) == 1 else [value for row in zip(*columns, strict=True) for value in row])
 
-    def _tail_of(self, ask: Ask, types: dict[str, Type], state: log.LogState, since: int) -> TailOf:
+    def _tail_of(
+        self, db: sqlite3.Connection, ask: Ask, types: dict[str, Type], state: log.LogState, since: int
+    ) -> TailOf:
+        """What to read of the log; its rows past ``since`` may be of several layouts."""
         captured = state.tables.get(ask.relation)
         if captured is None or not captured.active:
             raise SourceError.at(self.place, f"table {ask.relation} is not captured", "run `viewkeeper init`")
-        stands = {name: place for place, (name, _) in enumerate(captured.layout.columns)}
-        if not stands.keys() >= set(ask.columns):
+        if not captured.layout.places.keys() >= set(ask.columns):
             raise SourceError.at(self.place, f"{ask.relation} was altered", "start `viewkeeper capture`")
-        return TailOf(since, ask.relation, tuple(types.items()), tuple(stands[name] for name in ask.columns))
+        spans = []
+        for begin, end, layout in captured.layouts_since(since):
+            stands = layout.places
+            if stands.keys() >= set(ask.columns):
+                spans.append(Span(tuple(stands[name] for name in ask.columns), begin, end))
+            elif log.has_rows(db, ask.relation, begin, end):
+                lacking = ", ".join(sorted(set(ask.columns) - stands.keys()))
+                what = f"changes past {begin} were logged without {ask.relation}.{lacking}"
+                raise SourceError.at(self.place, what, _RELOAD)
+        return TailOf(since, ask.relation, tuple(types.items()), tuple(spans))
 
 
 def _bindable(column: pa.ChunkedArray) -> list[Any]:

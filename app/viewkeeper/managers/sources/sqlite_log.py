@@ -1,4 +1,4 @@
-"""The change log that triggers fill inside a SQLite database: its layout, and how to read and prune it.
+"""The change log that triggers fill inside a SQLite database: its layout, and how to read it.
 
 ``_viewkeeper_log`` has one row per changed row: ``id`` (AUTOINCREMENT: a position in the source's history), the
 relation, the op, and by position of the column the value before (``b0, b1, …``) and after (``a0, a1, …``). Its
@@ -10,9 +10,9 @@ update spans it, and it belongs to none. A ``part`` is written by the program wh
 several sources (``_viewkeeper_global_txn``): ``b0`` is that one's id, ``a0`` its sources, separated by commas. It
 belongs to an update and counts as a change of it in every position: the update is told even if it has no other.
 
-Law: no id ever means two things. A new log begins at the clock (microseconds since 1970), so its ids lie past those of
-any log that was in the database before; pruning brings them to the clock again, so that a copy of the database falls
-behind the original and is told from it.
+Law: within a log no id ever means two things; ``sqlite_sequence`` outlives even the log. Two logs may well use the same
+ids: so each has an *identity*, made at random with it, and a position counts only with the log of that identity. An
+older copy of a database has the same identity, and is told by its log's end, which lies before what was delivered.
 """
 
 from __future__ import annotations
@@ -20,27 +20,26 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from viewkeeper.algebra.types import Type
 from viewkeeper.errors import SourceError, SourceUnreachable
+from viewkeeper.managers.sources.sqlite_projects import KEY, NOBODY, Needs, Who
 from viewkeeper.managers.sources.sqlite_schema import OWN
 from viewkeeper.managers.sources.sqlite_values import declared_type
 
 LOG = f"{OWN}log"
 STATE = f"{OWN}state"
 GLOBAL_TXN = f"{OWN}global_txn"
+ROWID = "\0rowid"  # what no column can be named
 FORMAT = 1
 BUSY_SECONDS = 10.0
-HOLD_SECONDS = 3600
-_PRUNE_ROWS = 5000
+OTHER_DATABASE = "put the right database back, or run `viewkeeper init --reload`"
+LAST = 2**63 - 1
 _LARGEST = 2**62  # an id near SQLite's last would end all writing
 _PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR}
 
@@ -60,10 +59,15 @@ def reporting(place: str) -> Iterator[None]:
         raise SourceError.at(place, str(error)) from error
 
 
-def connect(path: str, place: str) -> sqlite3.Connection:
+class Database(sqlite3.Connection):
+    """A connection that knows which file it has open: another one may come to stand under the same name."""
+
+    file: tuple[int, int] | None = None  # device and inode
+
+
+def connect(path: str, place: str) -> Database:
     """A connection in autocommit mode that waits for a busy database and never creates one."""
-    if not os.path.exists(path):
-        raise SourceUnreachable.at(place, f"there is no database {path}", "create it, or correct sources.<name>.path")
+    file = _file(path, place)
     with reporting(place):
         db = sqlite3.connect(
             f"{Path(path).resolve().as_uri()}?mode=rw",
@@ -71,10 +75,28 @@ def connect(path: str, place: str) -> sqlite3.Connection:
             timeout=BUSY_SECONDS,
             isolation_level=None,
             check_same_thread=False,
+            factory=Database,
         )
+        db.file = file  # if it was replaced just now, the next look sees that
         db.execute("PRAGMA temp_store = MEMORY")
         db.execute("PRAGMA schema_version").fetchone()
     return db
+
+
+def is_replaced(db: Database, path: str, place: str) -> bool:
+    """Does the path lead to another file by now? SQLite would read and write the old one for ever."""
+    return _file(path, place) != db.file
+
+
+def _file(path: str, place: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        remedy = "create it, or correct sources.<name>.path"
+        raise SourceUnreachable.at(place, f"there is no database {path}", remedy) from None
+    except OSError as error:
+        raise SourceUnreachable.at(place, f"{path}: {error.strerror}", "correct sources.<name>.path") from None
+    return found.st_dev, found.st_ino
 
 
 @contextlib.contextmanager
@@ -113,10 +135,15 @@ class Layout:
     def type(self, position: int) -> Type:
         return declared_type(self.columns[position][1])
 
+    @property
+    def places(self) -> dict[str, int]:
+        """Where the log has each column; and the rowid, under ``ROWID``, where no column is the rowid."""
+        return {name: place for place, (name, _) in enumerate(self.columns)}
+
 
 @dataclass(frozen=True)
 class Captured:
-    """A table with triggers: its number, the columns that views use, and its layouts, oldest first."""
+    """A table with triggers: its number, the columns that anybody's views use, and its layouts, oldest first."""
 
     number: int
     used: tuple[str, ...]
@@ -133,6 +160,13 @@ class Captured:
     def layout_at(self, id: int) -> Layout:
         """The layout of the log row with that id."""
         return next((layout for layout in reversed(self.layouts) if layout.since < id), self.layouts[0])
+
+    def layouts_since(self, id: int) -> list[tuple[int, int, Layout]]:
+        """The layouts of the log's rows past that id: past which id each begins, and with which it ends."""
+        begins = [id, *(max(id, layout.since) for layout in self.layouts[1:])]
+        ends = [*(layout.since for layout in self.layouts[1:]), LAST]
+        spans = zip(begins, ends, self.layouts, strict=True)
+        return [(begin, end, layout) for begin, end, layout in spans if begin < end]
 
     @classmethod
     def load(cls, text: str) -> Captured:
@@ -162,7 +196,57 @@ class LogState:
     installed: int  # the boundary row of the first installation
     pruned: int  # rows up to here are gone
     made: int = 0  # when, in milliseconds since 1970; 0 where nobody noted it
+    identity: str = ""  # which log this is; empty in one that was made before logs had identities
     tables: dict[str, Captured] = field(default_factory=dict)
+    projects: dict[str, Needs] = field(default_factory=dict)
+
+    def needs(self, who: Who) -> Needs | None:
+        """What it needs; None if nobody noted that, as in a log from before several projects could share one."""
+        return self.projects.get(who.key)
+
+    def needs_or_all(self, who: Who) -> Needs | None:
+        """What it needs; in a log from before there were records, all that is captured."""
+        if self.projects:
+            return self.needs(who)
+        active = {n: c for n, c in self.tables.items() if c.active}
+        columns = {
+            n: {column: c.since for column, _ in c.layout.columns if column in c.used} for n, c in active.items()
+        }
+        return Needs(who, self.pruned, columns)
+
+    def told_to(self, who: Who) -> tuple[str, list[str]]:
+        """A condition on a row of the log, with its parameters: does it belong into somebody's topic?
+
+        A topic may serve several projects: then what one needs must come, whoever's capture runs.
+        """
+        sharing = [needs for key, needs in self.projects.items() if key == who.key or needs.who.topic == who.topic]
+        if not sharing:
+            return "1", []
+        names = sorted({relation for needs in sharing for relation in needs.relations})
+        parts = "" if any(self._marks(needs) for needs in sharing) else "op <> 'part' AND "
+        return f"{parts}(relation IS NULL OR relation IN ({', '.join('?' * len(names))}))", names
+
+    def _marks(self, needs: Needs) -> bool:
+        """Are the marks of transactions over several sources meant for it? They are if no other project has any."""
+        return bool(needs.spans) or not any(other.spans for other in self.projects.values())
+
+    def concerns(self, who: Who) -> tuple[str, list[str]]:
+        """A condition on a row of the log, with its parameters: is it a change that somebody will be told of?"""
+        if (needs := self.needs(who)) is None:
+            return "op <> 'boundary'", []
+        names = list(needs.relations)
+        text = f"relation IN ({', '.join('?' * len(names))})"
+        return (f"({text} OR op = 'part')" if self._marks(needs) else text), names
+
+    def pruned_for(self, who: Who) -> int:
+        """Up to where rows may be gone that it would need."""
+        needs = self.needs(who)
+        return self.pruned if needs is None else needs.pruned
+
+    def pruned_of(self, relation: str) -> int:
+        """Up to where rows of a relation may be gone; past it they are there for somebody."""
+        using = [needs.pruned for needs in self.projects.values() if relation in needs.relations]
+        return min(using, default=self.pruned)
 
 
 def is_installed(db: sqlite3.Connection) -> bool:
@@ -181,12 +265,37 @@ def read_state(db: sqlite3.Connection, place: str) -> LogState:
             "run `viewkeeper capture --remove`, then `viewkeeper init --reload`",
         )
     tables = {key[6:]: Captured.load(value) for key, value in values.items() if key.startswith("table:")}
-    return LogState(int(values["installed"]), int(values["pruned"]), int(values.get("made", 0)), tables)
+    made, identity = int(values.get("made", 0)), values.get("identity", "")
+    projects = {key: Needs.load(value) for key, value in values.items() if key.startswith(KEY)}
+    return LogState(int(values["installed"]), int(values["pruned"]), made, identity, tables, projects)
 
 
 def put_state(db: sqlite3.Connection, key: str, value: str | int) -> None:
     db.execute(f"DELETE FROM {STATE} WHERE key = ?", (key,))
     db.execute(f"INSERT INTO {STATE} (key, value) VALUES (?, ?)", (key, value))
+
+
+def require_identity(state: LogState, known: Collection[str], place: str) -> None:
+    """Raises SourceError if the log is none of those that are known; without any, every log will do."""
+    if known and state.identity not in known:
+        what = "is another database than the one that was captured, or its change log was removed and made anew"
+        raise SourceError.at(place, what, OTHER_DATABASE)
+
+
+def require_needs(state: LogState, who: Who, place: str) -> None:
+    """Raises SourceError if others use the log, but nothing is recorded of ``who`` any more."""
+    if who.project and state.projects and state.needs(who) is None:
+        what = "is no longer captured for this project, only for others"
+        raise SourceError.at(place, what, "run `viewkeeper init --reload`")
+
+
+def require_known(db: sqlite3.Connection, known: Collection[str], place: str) -> None:
+    """Raises SourceError unless the database has one of these logs; without any, it need not have one."""
+    if known and not is_installed(db):
+        what = "has no change log any more: is it another database, or was capture removed?"
+        raise SourceError.at(place, what, OTHER_DATABASE)
+    if known:
+        require_identity(read_state(db, place), known, place)
 
 
 # ---- positions
@@ -221,57 +330,24 @@ def write_boundary(db: sqlite3.Connection) -> int:
     return cursor.lastrowid
 
 
-def last_change(db: sqlite3.Connection, state: LogState, until: int = 2**63 - 1) -> int:
-    """The id of the newest row (up to ``until``) that is no boundary; how far the log was pruned if there is none."""
-    query = f"SELECT id FROM {LOG} WHERE op <> 'boundary' AND id <= ? ORDER BY id DESC LIMIT 1"
-    row = db.execute(query, (until,)).fetchone()
-    return int(row[0]) if row else state.pruned
+def has_rows(db: sqlite3.Connection, relation: str, since: int, until: int = LAST) -> bool:
+    """Has the log a row of the relation past ``since`` and up to ``until``?"""
+    query = f"SELECT 1 FROM {LOG} WHERE id > ? AND id <= ? AND relation = ? LIMIT 1"
+    return db.execute(query, (since, until, relation)).fetchone() is not None
 
 
-# ---- holds and pruning
+def last_change(db: sqlite3.Connection, state: LogState, until: int = LAST, who: Who = NOBODY) -> int:
+    """The id of the newest row (up to ``until``) that somebody needs and that is no boundary.
 
-
-def hold(db: sqlite3.Connection, since: int) -> str:
-    """Keeps the log past ``since`` for an hour, or until ``release_hold``."""
-    token = f"hold:{uuid.uuid4().hex}"
-    put_state(db, token, orjson.dumps({"since": since, "until": time.time() + HOLD_SECONDS}).decode())
-    return token
-
-
-def release_hold(db: sqlite3.Connection, token: str) -> None:
-    db.execute(f"DELETE FROM {STATE} WHERE key = ?", (token,))
-
-
-def prune(db: sqlite3.Connection, place: str, position: int) -> int:
-    """Deletes log rows up to ``position`` that no hold needs, in short transactions; how far the log is pruned now.
-
-    Holding the write lock means that no statement is under way, so every note the triggers left is stale: they go too.
+    How far the log was pruned if there is none.
     """
-    with reporting(place):
-        while True:
-            with writing(db):
-                state = read_state(db, place)
-                target = min(position, last_id(db), *_active_holds(db))
-                first = db.execute(f"SELECT min(id) FROM {LOG}").fetchone()[0]
-                step = min(target, (first if first is not None else target) + _PRUNE_ROWS)
-                wipe_notes(db, state)
-                if step <= state.pruned:
-                    return state.pruned
-                raise_sequence(db, place, 0)
-                db.execute(f"DELETE FROM {LOG} WHERE id <= ?", (step,))
-                put_state(db, "pruned", step)
-            if step >= target:
-                return step
+    condition, parameters = state.concerns(who)
+    query = f"SELECT id FROM {LOG} WHERE {condition} AND id <= ? ORDER BY id DESC LIMIT 1"
+    row = db.execute(query, (*parameters, until)).fetchone()
+    return int(row[0]) if row else state.pruned_for(who)
 
 
-def _active_holds(db: sqlite3.Connection) -> list[int]:
-    """Where the active holds stand; expired ones are removed."""
-    rows = db.execute(f"SELECT key, value FROM {STATE} WHERE key LIKE 'hold:%'").fetchall()
-    holds: dict[str, Any] = {key: orjson.loads(value) for key, value in rows}
-    for key, value in holds.items():
-        if value["until"] < time.time():
-            release_hold(db, key)
-    return [value["since"] for value in holds.values() if value["until"] >= time.time()]
+# ---- the triggers' scratch tables
 
 
 def notes_table(number: int) -> str:
@@ -280,11 +356,3 @@ def notes_table(number: int) -> str:
 
 def pending_table(number: int) -> str:
     return f"{OWN}pending_{number}"
-
-
-def wipe_notes(db: sqlite3.Connection, state: LogState) -> None:
-    """Empties the triggers' scratch tables; the caller holds the write lock."""
-    for captured in state.tables.values():
-        if captured.active:
-            for name in (notes_table(captured.number), pending_table(captured.number)):
-                db.execute(f"DELETE FROM {name}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from viewkeeper.algebra.types import Column, Relation, Type
@@ -28,6 +29,7 @@ class TableColumn:
     not_null: bool = False
     default: str | None = None
     key: int = 0  # its place in the primary key, from 1
+    generated: bool = False
 
     @property
     def type(self) -> Type:
@@ -64,6 +66,8 @@ class Table:
     indexes: tuple[Index, ...]
     triggers: tuple[tuple[str, str], ...]  # (name, SQL), oldest first, ours included
     referenced: bool  # by a foreign key that acts on this table's changes
+    foreign: frozenset[str] = frozenset()  # the columns that refer to rows of the table itself
+    left_out: frozenset[str] = frozenset()  # the names, in small letters, of columns that ``narrowed`` took out
 
     @property
     def primary_key(self) -> tuple[int, ...]:
@@ -85,7 +89,7 @@ class Table:
             return None
         if self.rowid_column is not None:
             return self.columns[self.rowid_column].name
-        taken = {c.name.lower() for c in self.columns}
+        taken = {c.name.lower() for c in self.columns} | self.left_out
         return next((name for name in _ROWID_NAMES if name not in taken), None)
 
     @property
@@ -104,6 +108,26 @@ class Table:
     @property
     def user_triggers(self) -> tuple[tuple[str, str], ...]:
         return tuple(t for t in self.triggers if not t[0].startswith(OWN))
+
+    def narrowed(self, names: Collection[str]) -> Table:
+        """The table as if it had only these columns, and those by which statements on it touch other rows.
+
+        These are in unique keys and foreign keys, so SQLite lets nobody drop them. All others the owner may drop.
+        """
+        in_keys = {position for key in self.unique_keys for position in key.positions}
+        needed = {*names, *self.foreign}
+        kept = [i for i, c in enumerate(self.columns) if c.name in needed or c.key or i in in_keys]
+        if any(self.columns[i].generated for i in kept):
+            # SQLite computes it wrongly in a trigger that does not name what it is computed from.
+            kept = list(range(len(self.columns)))
+        place: dict[int | None, int | None] = {position: i for i, position in enumerate(kept)}
+        indexes = [replace(index, positions=tuple(place.get(p) for p in index.positions)) for index in self.indexes]
+        return replace(
+            self,
+            columns=tuple(self.columns[i] for i in kept),
+            indexes=tuple(index for index in indexes if index.unique),
+            left_out=frozenset(c.name.lower() for i, c in enumerate(self.columns) if i not in place),
+        )
 
     def position(self, column: str) -> int | None:
         return next((i for i, c in enumerate(self.columns) if c.name == column), None)
@@ -158,6 +182,7 @@ def read_table(db: sqlite3.Connection, name: str) -> Table | None:
             ).fetchall()
         ),
         referenced=is_table and _referenced(db, name),
+        foreign=_self_references(db, name, columns) if is_table else frozenset(),
     )
 
 
@@ -169,9 +194,11 @@ def table_names(db: sqlite3.Connection) -> list[str]:
 
 def _columns(db: sqlite3.Connection, name: str) -> tuple[TableColumn, ...]:
     rows = db.execute(
-        'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_xinfo(?) WHERE hidden <> 1', (name,)
+        'SELECT name, type, "notnull", dflt_value, pk, hidden FROM pragma_table_xinfo(?) WHERE hidden <> 1', (name,)
     )
-    return tuple(TableColumn(n, t or "", bool(nn), default, pk) for n, t, nn, default, pk in rows)
+    return tuple(
+        TableColumn(n, t or "", bool(nn), default, pk, hidden in _GENERATED) for n, t, nn, default, pk, hidden in rows
+    )
 
 
 def _indexes(db: sqlite3.Connection, table: str) -> tuple[Index, ...]:
@@ -209,6 +236,12 @@ def _partial_condition(sql: str) -> str:
         if depth == 0 and text.upper() == "WHERE":
             return sql[token.end() :].strip()
     raise ValueError(f"no WHERE in {sql!r}")
+
+
+def _self_references(db: sqlite3.Connection, table: str, columns: tuple[TableColumn, ...]) -> frozenset[str]:
+    rows = db.execute('SELECT "from" FROM pragma_foreign_key_list(?1) WHERE "table" = ?1 COLLATE NOCASE', (table,))
+    referring = {name.lower() for (name,) in rows}
+    return frozenset(c.name for c in columns if c.name.lower() in referring)
 
 
 def _referenced(db: sqlite3.Connection, table: str) -> bool:

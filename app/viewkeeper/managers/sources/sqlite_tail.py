@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,14 +27,22 @@ from viewkeeper.algebra.bag import COUNT
 from viewkeeper.algebra.types import Type
 from viewkeeper.managers.sources import sqlite_log as log
 from viewkeeper.managers.sources.sqlite_images import OnMisfit, Row, row_batches
-from viewkeeper.managers.sources.sqlite_spool import SPOOL_ROWS, gather
 from viewkeeper.managers.sources.sqlite_values import Misfit
+from viewkeeper.warehouse.mapped import SPOOL_ROWS, gather, is_small
 
 Chunks = Generator[list[tuple[Any, ...]], None, None]
 
-_FETCH_ROWS = 20_000
+_FIRST_ROWS, _FETCH_ROWS, _FETCH_BYTES = 500, 20_000, 8 << 20  # that are objects at the same time
 _KEPT_BYTES = 256 << 20
 _KEPT_TAILS = 100
+
+
+class Span(NamedTuple):
+    """Where the log has the columns in its rows past ``since`` and up to ``until``: places move with the layout."""
+
+    places: tuple[int, ...]
+    since: int = 0
+    until: int = log.LAST
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class TailOf:
     since: int
     relation: str
     types: tuple[tuple[str, Type], ...]
-    places: tuple[int, ...]  # where the log has the columns
+    spans: tuple[Span, ...]
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -80,15 +88,20 @@ class Tail:
         newest = db.execute(f"SELECT max(id) FROM {log.LOG}").fetchone()[0]
         if newest is None or newest <= self.until:
             return
-        self._add(self._read(db, "b", "delete", -1, _nobody))
-        self._add(self._read(db, "a", "insert", 1, self._misfit_came))
+        for span in self.of.spans:
+            if span.until > self.until:
+                self._add(self._read(db, span, "b", "delete", -1, _nobody))
+                self._add(self._read(db, span, "a", "insert", 1, self._misfit_came))
         # Not the position, which may lie past the last row: only a row that is there keeps smaller ids from coming.
         self.until = newest
 
-    def _read(self, db: sqlite3.Connection, side: str, op: str, count: int, on_misfit: OnMisfit) -> pa.Table:
-        columns = ", ".join(f"{side}{place}" for place in self.of.places) or "NULL"
-        query = f"SELECT {columns} FROM {log.LOG} WHERE id > ? AND relation = ? AND op IN (?, 'update')"
-        rows = chunks(db.execute(query, (self.until, self.of.relation, op)))
+    def _read(
+        self, db: sqlite3.Connection, span: Span, side: str, op: str, count: int, on_misfit: OnMisfit
+    ) -> pa.Table:
+        columns = ", ".join(f"{side}{place}" for place in span.places) or "NULL"
+        query = f"SELECT {columns} FROM {log.LOG} WHERE id > ? AND id <= ? AND relation = ? AND op IN (?, 'update')"
+        since = max(self.until, span.since)
+        rows = chunks(db.execute(query, (since, span.until, self.of.relation, op)))
         return counted(gathered(rows, dict(self.of.types), on_misfit), count)
 
     def _misfit_came(self, row: Row, column: str, misfit: Misfit) -> None:
@@ -146,12 +159,15 @@ def counted(rows: pa.Table, count: int = 1) -> pa.Table:
 def chunks(cursor: sqlite3.Cursor) -> Chunks:
     """The rows of a query. A query that is not read to its end keeps writers out, until this is closed."""
     with contextlib.closing(cursor):
-        while rows := cursor.fetchmany(_FETCH_ROWS):
+        step = _FIRST_ROWS
+        while rows := cursor.fetchmany(step):
+            size = sum(len(value) for row in rows for value in row if isinstance(value, str | bytes))
+            step = max(1, min(_FETCH_ROWS, _FETCH_BYTES * len(rows) // max(size, 1)))
             yield rows
 
 
 def _in_memory(*tables: pa.Table) -> bool:
-    return all(len(table) <= SPOOL_ROWS for table in tables)
+    return all(is_small(table) for table in tables)
 
 
 def _nobody(row: Row, column: str, misfit: Misfit) -> None:

@@ -41,6 +41,7 @@ ONE_FORM = frozenset({Kind.INTEGER, Kind.TEXT, Kind.FLOAT, Kind.BOOLEAN, Kind.DA
 _PRECISION = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?")
+_ONLY_TIMESTAMPS = rf"\A(?:{_TIMESTAMP.pattern})\z"
 _ARITHMETIC = Context(prec=60, rounding=ROUND_HALF_UP)
 _DAY = 86_400_000_000  # in microseconds
 _FIRST_DAY = (date.min - date(1970, 1, 1)).days  # Arrow reads a year 0000, which Python's dates do not have
@@ -162,8 +163,12 @@ def _dates(values: Sequence[Stored], present: set[Any], type: Type) -> pa.Array:
 def _timestamps(values: Sequence[Stored], present: set[Any], type: Type) -> pa.Array:
     try:
         if present <= {str}:
-            naive = pa.array(values, pa.string()).cast(pa.timestamp("us"))
-            if not _begins_before(naive.cast(pa.int64()), _FIRST_DAY * _DAY):
+            texts = pa.array(values, pa.string())
+            naive = texts.cast(pa.timestamp("us"))
+            # Arrow takes more forms of a text than a single value may have: both must be judged by one rule.
+            if pc.all(pc.match_substring_regex(texts, _ONLY_TIMESTAMPS)).as_py() is not False and not _begins_before(
+                naive.cast(pa.int64()), _FIRST_DAY * _DAY
+            ):
                 return pc.assume_timezone(naive, "UTC")
     except (pa.ArrowInvalid, UnicodeEncodeError):
         pass  # zones, or more than six digits: value by value

@@ -12,7 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from viewkeeper.algebra.sizes import pieces
+
 _CHUNK = 65_536
+_CHUNK_BYTES = 1 << 20  # a byte of text takes some thirty while it is hashed
+_LONG = 4 * _CHUNK_BYTES  # only a single row is
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 _PRIME = np.uint64(0x100000001B3)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -20,7 +24,8 @@ _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 def row_hashes(table: pa.Table, names: Sequence[str], salt: int = 0) -> np.ndarray:
     """One unsigned integer per row; another ``salt`` spreads the same rows differently."""
-    chunks = [_batch_hashes(batch, names, salt) for batch in table.select(names).to_batches(max_chunksize=_CHUNK)]
+    some = pieces(table.select(names), _CHUNK, _CHUNK_BYTES)
+    chunks = [_batch_hashes(batch, names, salt) for piece in some for batch in piece.to_batches()]
     return np.concatenate(chunks) if chunks else np.zeros(0, np.uint64)
 
 
@@ -84,8 +89,22 @@ def _bytes_hashes(column: pa.Array, offset_type: type) -> np.ndarray:
         return np.zeros(len(column), np.uint64)
     content = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
     begins = starts - offsets[0]
+    if total > _LONG:
+        values = zip(begins.tolist(), lengths.tolist(), strict=True)
+        return np.array([_long_hash(content[begin : begin + length]) for begin, length in values], np.uint64)
     position = np.arange(total) - np.repeat(begins, lengths)
     powers = np.cumprod(np.full(int(lengths.max()), _PRIME, np.uint64))
     terms = np.append((content.astype(np.uint64) + np.uint64(1)) * powers[position], np.uint64(0))
     sums = np.add.reduceat(terms, begins)
     return np.where(lengths == 0, np.uint64(0), sums)
+
+
+def _long_hash(content: np.ndarray) -> int:
+    """The same of one value, a stretch of it at a time."""
+    powers = np.cumprod(np.full(min(len(content), _CHUNK_BYTES), _PRIME, np.uint64))
+    total, power = 0, 1
+    for start in range(0, len(content), _CHUNK_BYTES):
+        some = content[start : start + _CHUNK_BYTES].astype(np.uint64) + np.uint64(1)
+        total += power * int((some * powers[: len(some)]).sum())
+        power = power * int(powers[len(some) - 1]) % (1 << 64)
+    return total % (1 << 64)
