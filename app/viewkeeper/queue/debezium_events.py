@@ -93,14 +93,16 @@ class CapturedTable:
         """The new row with every used large value that the event leaves out.
 
         An UPDATE leaves out what it did not change, and so may the insertion that Debezium makes of one that changed
-        the key (an insertion that holds Debezium's own placeholder is one of that text). Old rows leave out nothing.
+        the key. Old rows leave out nothing, and Debezium completes the new one from them: so beside a whole old row,
+        as in an insertion, its own placeholder, which anybody may type, is a text.
         """
-        if type(after) is not dict or not (op == "u" or (op == "c" and self._placeholder.is_own)):
+        whole = type(before) is dict and self._all_logged
+        if type(after) is not dict or not (self._placeholder.is_own or (op == "u" and not whole)):
             return after
         missing = [name for name in self._large if self._placeholder.is_(after.get(name))]
         if not missing or self._is_unconcerned(op, before):
             return after
-        old = before if type(before) is dict and self._all_logged else {}
+        old = before if before is not None and whole else {}
         if unknown := [name for name in missing if name not in old]:
             table = f"{_quoted(self._schema)}.{_quoted(self.name)}"
             raise Unreadable(
