@@ -78,6 +78,8 @@ def test_what_postgres_would_read_otherwise_is_refused_with_its_place(sql: str) 
         ("(p = q) IS NULL", "((p = q) IS NULL)"),
         ("- a::TEXT::INTEGER", "(-CAST(CAST(a AS TEXT) AS INTEGER))"),
         ("a IN (b) = p", "((a IN (b)) = p)"),
+        ("+ a + + (b)", "(a + b)"),
+        ("a::INTEGER + b", "(a + b)"),
     ],
 )
 def test_what_both_read_alike_is_taken(sql: str, meant: str) -> None:
@@ -89,6 +91,8 @@ def test_what_both_read_alike_is_taken(sql: str, meant: str) -> None:
     [
         ("0x1F", "line 1, column 8: '0x1F' is not supported; write the number in decimal digits"),
         ("1a", "line 1, column 8: '1a' is no number"),
+        ("coalesce(1, + NULL)", "line 1, column 20: a plus sign before a constant without a type is not supported"),
+        ("concat(+ ('1.50'))", "line 1, column 15: a plus sign before a constant without a type is not supported"),
         ("a + 1_000", "line 1, column 12: '1_000' is no number"),
         (r"t = E'a\n'", "line 1, column 12: an E'…' string is not supported; write the text itself in '…'"),
         ("B'101'", "line 1, column 8: a bit string is not supported"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -24,6 +25,8 @@ from viewkeeper.managers.sources.postgres import PostgresSource
 from viewkeeper.messages import Ask
 
 _NO_SUCH_SQL = ("42", "0A")  # classes of SQLSTATE: there is no such syntax, operator, function or feature
+
+_NEGATIVE_ZERO = re.compile(r"-0(?![.\d])")
 
 ERROR = object()
 """What a row has for which PostgreSQL fails. Views cannot stop at a row: there they have NULL, or more room."""
@@ -131,7 +134,7 @@ def _same(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, bool) or isinstance(theirs, bool) or ours is None or theirs is None:
         return ours is theirs
     if isinstance(ours, str) and isinstance(theirs, str):
-        return ours == theirs or (theirs == "-0" and ours == "0")
+        return ours == theirs or ours == _NEGATIVE_ZERO.sub("0", theirs)
     if type(ours) is not type(theirs) and not isinstance(theirs, int | Decimal | bytes):
         return str(theirs) == str(ours)
     return bool(ours == theirs)

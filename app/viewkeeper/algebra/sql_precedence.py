@@ -89,7 +89,7 @@ def check_tokens(found: list[tokens.Token], text: str, problems: SqlProblems) ->
     for index, token in enumerate(found):
         before = found[index - 1] if index else None
         after = found[index + 1] if index + 1 < len(found) else None
-        if said := _misread(before, token, after, text):
+        if said := _misread(before, token, after, text) or _signed(found, index):
             line, column = text.count("\n", 0, token.start) + 1, token.start - text.rfind("\n", 0, token.start)
             problems.add_at(line, column, *said)
 
@@ -116,6 +116,30 @@ def _misread(
 
 
 _NAMES = (tokens.TokenType.VAR, tokens.TokenType.IDENTIFIER)
+_UNTYPED = (tokens.TokenType.STRING, tokens.TokenType.NULL)
+_ENDS = {
+    *_NAMES,
+    *_UNTYPED,
+    *parser.Parser.TYPE_TOKENS,
+    tokens.TokenType.NUMBER,
+    tokens.TokenType.HEX_STRING,
+    tokens.TokenType.TRUE,
+    tokens.TokenType.FALSE,
+    tokens.TokenType.END,
+    tokens.TokenType.R_PAREN,
+}
+"""What an operand may end with: a + after it adds, any other is a sign."""
+
+
+def _signed(found: list[tokens.Token], index: int) -> tuple[str, str] | None:
+    """A plus sign that sqlglot passes over: it makes a double of a constant without a type."""
+    if found[index].token_type is not tokens.TokenType.PLUS or (index and found[index - 1].token_type in _ENDS):
+        return None
+    inside = (tokens.TokenType.L_PAREN, tokens.TokenType.PLUS)
+    of, *then = [token.token_type for token in found[index + 1 :] if token.token_type not in inside] or [None]
+    if of not in _UNTYPED or then[:1] == [tokens.TokenType.DCOLON]:
+        return None
+    return "a plus sign before a constant without a type is not supported", "leave it out, or write CAST(… AS …)"
 
 
 def _is_type(token: tokens.Token) -> bool:
