@@ -5,7 +5,9 @@ More of them: ``SQL_EXPRESSIONS=20000 SQL_SEED=7 pytest tests/e2e/test_sql_again
 
 from __future__ import annotations
 
+import math
 import os
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -15,6 +17,8 @@ import pytest
 from tests.e2e.postgres import USUAL, Servers, database
 from tests.e2e.random_sql import COLUMNS, Made, Maker, rows
 from tests.e2e.sql_oracle import Differs, Oracle, Verdict
+from viewkeeper.algebra.casts import cast
+from viewkeeper.algebra.types import FLOAT, TEXT
 
 pytestmark = pytest.mark.e2e
 
@@ -62,6 +66,17 @@ def test_oracle_random_expressions_mean_what_they_mean_in_postgres(oracle: Oracl
             raise AssertionError(f"SQL_SEED={seed}: {smallest(oracle, made) or differs}") from None
     print(f"{count} expressions:", {verdict.value: number for verdict, number in verdicts.items()})
     assert verdicts[Verdict.SAME] > count / 4
+
+
+def test_oracle_doubles_have_the_texts_that_postgres_gives_them(oracle: Oracle) -> None:
+    """Of any bits; and round numbers that may stand in the middle between two doubles."""
+    random = Random(5)
+    any_bits = [*struct.unpack("<5000d", random.randbytes(40_000))]
+    round_numbers = [float(random.randrange(10**17) * 10 ** random.randrange(9)) for _ in range(5_000)]
+    halves = [random.randrange(2**53) * 5.0 ** random.randrange(-8, 9) for _ in range(5_000)]
+    doubles = [x for x in (*any_bits, *round_numbers, *halves) if math.isfinite(x)]
+    texts = oracle.db.execute("SELECT x::text FROM unnest(%s::float8[]) AS t (x)", [doubles]).fetchall()
+    assert [cast(x, FLOAT, TEXT) for x in doubles] == [text for (text,) in texts]
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,25 @@ def _float_to_text(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    return _digits_text(Decimal(repr(floating(value))))
+    return _digits_text(_shortest(floating(value)))
+
+
+def _shortest(value: float) -> Decimal:
+    """The fewest digits that are nearer to this double than to any other.
+
+    Python's may stand in the middle between two, which round to the even one; PostgreSQL takes one digit more then. A
+    middle has so few digits only among integers from 2⁵³ on.
+    """
+    found = Decimal(repr(value))
+    if abs(value) < 2.0**53:
+        return found
+    around = [int(each) for each in (math.nextafter(value, 0), math.nextafter(value, value * 2)) if math.isfinite(each)]
+    middles = [int(value) + each for each in around]  # twice as large
+    digits = len(found.as_tuple().digits)
+    while 2 * int(found) in middles:
+        found = Decimal(f"{value:.{digits}e}")
+        digits += 1
+    return found
 
 
 def _digits_text(value: Decimal) -> str:
