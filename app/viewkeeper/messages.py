@@ -197,6 +197,10 @@ class Received:
         )
 
 
+Strangers = Mapping[tuple[str, str], tuple[int, str]]
+"""Tables that messages tell of and that nobody captures under that name, by schema and name: where the first change of
+each stands in its source's log, and the transaction that made it."""
+
 Tables = Mapping[tuple[str, str], pa.Table]
 """By source and relation."""
 

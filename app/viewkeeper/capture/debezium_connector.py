@@ -141,7 +141,8 @@ class Connector:
 def connector(section: PostgresConfig, topic: str, login: Login, password: str) -> Connector:
     """The connector that sends the source's changes to the topic; ``password`` is what stands for it.
 
-    Which tables it tells of, the publication decides: a list here would go on leaving out those that are added later.
+    Which tables it tells of, the publication decides: a list here, of schemas too, would go on leaving out those that
+    are added later, and a table while it has another name.
     """
     # Named after the topic: sources of other projects in the same Kafka Connect may have the same name. Two connectors
     # of the same prefix would wait for each other, for a minute, because their metrics are named by it.
@@ -159,7 +160,6 @@ def connector(section: PostgresConfig, topic: str, login: Login, password: str) 
         "slot.name": section.slot,
         "database.initial.statements": _slot_is_there(section.slot),
         "publication.name": section.publication,
-        "schema.include.list": _pattern(section.schema_name),
         "transforms": "one",
         "transforms.one.type": "org.apache.kafka.connect.transforms.RegexRouter",
         "transforms.one.regex": ".*",
@@ -174,11 +174,6 @@ def _slot_is_there(slot: str) -> str:
     said = f"count(*) || ' replication slots are named {slot}: it is gone, run viewkeeper init --reload'"
     there = f"pg_replication_slots WHERE slot_name = '{slot}'"
     return f"SELECT CASE WHEN count(*) = 0 THEN ({said})::int END FROM {there}"
-
-
-def _pattern(name: str) -> str:
-    """A regular expression of Java's that only this name fits; it holds no comma, which would end it."""
-    return re.sub(r"\W", lambda c: f"\\x{{{ord(c[0]):x}}}", name, flags=re.ASCII)
 
 
 def variable_of(written: str, password: str, environment: Mapping[str, str]) -> str | None:

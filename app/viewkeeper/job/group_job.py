@@ -200,6 +200,7 @@ class GroupJob:
             else:
                 identities.note(self.keeper.sources)
                 self._noted = self.keeper.cut.cut
+            self.keeper.require_named()
             for name, source in self.keeper.sources.items():
                 source.require(self.keeper.cut.positions[name])
         except SourceUnreachable as error:

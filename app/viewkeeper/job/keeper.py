@@ -28,6 +28,7 @@ from viewkeeper.job.planning import MOST
 from viewkeeper.job.positions import furthest, positions
 from viewkeeper.job.publishing import Publishing
 from viewkeeper.job.rounds import Rounds
+from viewkeeper.job.understood import used_by
 from viewkeeper.job.whole_transactions import Incomplete, Unfinished, held_back
 from viewkeeper.managers.keeping import weakest
 from viewkeeper.managers.managers import Managers
@@ -249,11 +250,23 @@ class Keeper:
         prefix = self.rounds.merge.prefix
         if prefix == self.cut.last_update and not self.rounds.passed_over:
             return None
+        self.require_named()
         self._attempted = transaction = self._transaction(prefix)
         with self.rounds.times.step("commit"):
             cut = self.warehouse.commit(transaction)
         self._adopt(cut)
         return transaction
+
+    def require_named(self) -> None:
+        """Raises SourceError where changes of a table that views use may have come under another name of it.
+
+        No cut may be past them: what it is past is not read again.
+        """
+        for inlet in self.queue.inlets.values():
+            if inlet.strangers:
+                used = used_by(self.views, inlet.source)
+                self.sources[inlet.source].require_named(dict(inlet.strangers), used)
+                inlet.strangers.clear()
 
     def _transaction(self, prefix: int) -> WarehouseTransaction:
         rounds = self.rounds

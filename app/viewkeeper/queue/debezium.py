@@ -165,6 +165,8 @@ class DebeziumReader:
                 self._require_no_lost(marker.xid)
             if fault and not loaded:
                 raise Unreadable(f"transaction {marker.xid}: {fault}; {_RELOAD}")
+            if transaction.strangers and not loaded:
+                inlet.meet(transaction.strangers, marker.xid)
             # What else is open repeats old transactions, and will not be completed.
             self._open, inlet.held, inlet.last = {}, None, marker.lsn
         else:
@@ -272,6 +274,8 @@ class DebeziumReader:
         elif captured is not None:
             transaction.touches = True
             self._change(transaction, captured, document, message)
+        else:
+            transaction.meets((str(source["schema"]), str(source["table"])), lsn)
 
     def _change(
         self, transaction: Transaction, table: CapturedTable, document: dict[str, Any], message: Message

@@ -29,6 +29,7 @@ class Transaction:
     changes: SpooledList[Change] = field(default_factory=SpooledList)
     emptied: Mapping[str, int] | None = None  # by table, how many changes were made before its TRUNCATE
     tokens: tuple[str, ...] = ()  # of barriers
+    strangers: dict[tuple[str, str], int] | None = None  # by table that is not captured, its first change
 
     @property
     def is_load(self) -> bool:
@@ -49,6 +50,12 @@ class Transaction:
             # changed key) and number the rest anew.
             self.problem = self.problem or f"event {order} came twice, and not as the same event: some may be missing"
         return False
+
+    def meets(self, table: tuple[str, str], lsn: int) -> None:
+        """It did something to a table that is not captured under this name."""
+        if self.strangers is None:
+            self.strangers = {}
+        self.strangers.setdefault(table, lsn)
 
     def fault(self, events: int) -> str | None:
         """Why this is not the whole transaction, if its END counts so many events."""

@@ -112,6 +112,7 @@ class Inlet:
         self.held: int | None = None  # the first message of what is incomplete
         self.stopped = False  # a message was refused and the job must stop at it
         self.set_aside = -1  # the furthest position of what was quarantined
+        self.strangers: dict[tuple[str, str], tuple[int, str]] = {}  # that nobody has judged yet
 
     @property
     def position(self) -> Reached:
@@ -130,6 +131,11 @@ class Inlet:
     def move_to(self, position: Reached, offset: int) -> None:
         self.last, self.load = position.last, position
         self.offset, self.held, self.stopped = offset, None, False
+
+    def meet(self, strangers: Mapping[tuple[str, str], int], xid: str) -> None:
+        """A transaction that counts has told of these tables, which are not captured under their names."""
+        for table, position in strangers.items():
+            self.strangers[table] = min((position, xid), self.strangers.get(table, (position, xid)))
 
     def columns(self, relation: str) -> list[Column]:
         """The used columns of a captured relation."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from viewkeeper.algebra.types import Relation
-from viewkeeper.messages import Answer, Ask, SnapshotPosition
+from viewkeeper.messages import Answer, Ask, SnapshotPosition, Strangers
 
 
 class Source(Protocol):
@@ -50,6 +50,9 @@ class Source(Protocol):
 
     def require_unbroken(self, snapshot: Any, before: int) -> None:
         """Raises SourceError if updates before the barrier are lost; the topic stood at ``before`` ahead of it."""
+
+    def require_named(self, strangers: Strangers, relations: Collection[str]) -> None:
+        """Raises SourceError where a stranger may have been one of these relations, under another name for a while."""
 
     def confirm(self, snapshot: Any) -> None:
         """Called after the last answer: raises SourceUnreachable if the answers are void and must be asked anew."""

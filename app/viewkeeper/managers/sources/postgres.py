@@ -24,6 +24,7 @@ from viewkeeper.managers.sources.postgres_answers import schema_of, typed
 from viewkeeper.managers.sources.postgres_catalog import PgTable, read_tables
 from viewkeeper.managers.sources.postgres_connections import Connections
 from viewkeeper.managers.sources.postgres_formats import refuse_formats
+from viewkeeper.managers.sources.postgres_names import Names, require_settled, require_strangers
 from viewkeeper.managers.sources.postgres_questions import Question
 from viewkeeper.managers.sources.postgres_session import LOOK_UP, SCAN, Access, Control, Reader
 from viewkeeper.managers.sources.postgres_snapshot import PgSnapshot
@@ -35,7 +36,7 @@ from viewkeeper.managers.sources.postgres_state import (
     require_same,
     require_slot,
 )
-from viewkeeper.messages import Answer, Ask, Reached
+from viewkeeper.messages import Answer, Ask, Reached, Strangers
 from viewkeeper.warehouse.mapped import gather
 
 PREFIX = "viewkeeper"
@@ -78,6 +79,7 @@ class PostgresSource:
         self._watched: Watched = {}
         self._known: dict[str, TableState] = {}
         self._history: dict[str, str] = {}  # as of the last snapshot
+        self._names = Names()
         self._forgiven: frozenset[str] = frozenset()
         self._connections = Connections(self._access, section, readers)
 
@@ -126,12 +128,13 @@ class PostgresSource:
             self._emit(control)
         state.require(self.place, self._history)
         state.require_tables(self.place, self._known)
-        return state.identity()
+        return {**state.identity(), **self._names.identity()}
 
     def require_identity(self, known: Mapping[str, str]) -> None:
         """Raises SourceError if this is not the database, or not the history, that was known."""
         with self._connections.controlling() as control:
             state = self._state(control)
+        self._names.recall(known, state)
         state.require(self.place, known)
         state.require_tables(self.place, self._known)
         self._known |= {name: table for name, table in state.tables.items() if f"table {name}" in known}
@@ -146,6 +149,16 @@ class PostgresSource:
     def require_unbroken(self, snapshot: PostgresSnapshot, before: int) -> None:
         """Raises SourceError if the slot has passed changes that the topic lacks; it stood at ``before``."""
         require_slot(self.place, self.section.slot, snapshot.slot, before)
+
+    def require_named(self, strangers: Strangers, relations: Collection[str]) -> None:
+        """Raises SourceError where a stranger may have been one of these relations, under another name."""
+        with self._connections.controlling() as control:
+            require_settled(control, self._known.values())
+            state = self._state(control)
+            state.require_tables(self.place, self._known)
+            if suspects := self._names.suspects(strangers, relations):
+                tables = state.tables.values()
+                require_strangers(control, self.section.publication, strangers, suspects, tables)
 
     def last_change(self) -> str:
         """Where the log ends; changes nothing."""
@@ -270,7 +283,9 @@ class PostgresSource:
                 budget.pay(read)
 
     def _state(self, control: Control) -> ServerState:
-        return ServerState.read(control, self.section, self._watched)
+        state = ServerState.read(control, self.section, self._watched)
+        self._names.see(state)
+        return state
 
     def _emit(self, control: Control) -> str:
         token = uuid.uuid4().hex

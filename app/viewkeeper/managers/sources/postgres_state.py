@@ -45,6 +45,9 @@ SELECT pg_is_in_recovery(), (SELECT system_identifier::text FROM pg_control_syst
                    AND a.attname = ANY(%(columns)s::text[])),
                'written', (SELECT json_object_agg(w.what, json_build_array(w.writer, w.wrote, w.command)) FROM (
                    SELECT 'name', t.xmin::text, t.typowner::text, '' FROM pg_type t WHERE t.oid = c.reltype
+                   UNION ALL SELECT 'schema', n.xmin::text, '', ''
+                   UNION ALL SELECT 'place', c.xmin::text, '', '' FROM pg_publication p
+                   WHERE p.pubname = %(publication)s AND p.pubviaroot
                    UNION ALL SELECT concat('column ', a.attnum), a.xmin::text, md5(concat_ws(',', a.attname,
                        a.atttypid, a.atttypmod, a.attnotnull, a.attisdropped, a.attstattarget, a.attstorage,
                        a.attcompression, a.atthasdef, a.atthasmissing, a.attidentity, a.attgenerated, a.attcollation,
@@ -74,8 +77,9 @@ class TableState:
 
     A column is its number, type, type modifier and how it is generated; ``labels`` are those of its enumerations.
     ``written`` has for its name, every column and every label the transaction that wrote it, what it wrote, and by
-    which of its commands; ``published`` changes whenever the table leaves the publication or comes back. Without
-    either, nothing is known.
+    which of its commands; besides, who wrote what else may name it in the log: its schema, and its place in another
+    table if the publication tells of that one instead. ``published`` changes whenever the table leaves the publication
+    or comes back. Without either, nothing is known.
     """
 
     oid: int

@@ -30,7 +30,7 @@ from viewkeeper.managers.sources.sqlite_schema import Table, quoted, read_table,
 from viewkeeper.managers.sources.sqlite_tail import Chunks, Span, TailOf, Tails, chunks, counted, gathered
 from viewkeeper.managers.sources.sqlite_values import ONE_FORM, decoded
 from viewkeeper.managers.sources.sqlite_watch import used_problems
-from viewkeeper.messages import Answer, Ask
+from viewkeeper.messages import Answer, Ask, Strangers
 
 _KEYS_AT_ONCE = 5_000
 _VARIABLES = 30_000  # SQLite allows 32,766 in one statement
@@ -163,6 +163,9 @@ class SqliteSource:
 
     def require_unbroken(self, snapshot: SqliteSnapshot, before: int) -> None:
         """There are no barriers."""
+
+    def require_named(self, strangers: Strangers, relations: Collection[str]) -> None:
+        """A log is filled by triggers, each of its own table: there are none."""
 
     def confirm(self, snapshot: SqliteSnapshot) -> None:
         """Every answer was read in one transaction together with the log it refers to."""
