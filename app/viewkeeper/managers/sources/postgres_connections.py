@@ -84,7 +84,7 @@ class Connections:
         return os.getpid(), self._section
 
     def close(self) -> None:
-        """Closes what this process has open; a later use opens it again."""
+        """Closes what this process has open, what a thread uses when it is done; a later use opens it again."""
         process, self._process = self.here(), None
         for reader in [*process.idle, *process.guests.values(), *(reader for reader, _ in process.frozen.values())]:
             reader.close()
@@ -101,8 +101,10 @@ class Connections:
         with process.lock:
             if process.control is None or not process.control.usable:
                 process.control = Control(self._access)
-            with self._discarding(process.control):
-                yield process.control
+            control = process.control
+            with control.used(), self._discarding(control):
+                yield control
+            self._close_if_late(process, control)
 
     @contextlib.contextmanager
     def reading(self, snapshot: str) -> Iterator[Reader]:
@@ -110,19 +112,20 @@ class Connections:
         process = self.here()
         with process.lock:
             reader, thread = process.frozen.get(snapshot, (None, 0))
-        if reader is not None and thread == threading.get_ident():
-            with self._discarding(reader):
+        if reader is not None and reader.usable and thread == threading.get_ident():
+            with reader.used(), self._discarding(reader):
                 yield reader
             return
-        guest = self._guest()
-        with self._discarding(guest):
+        guest = self._guest(process)
+        with guest.used(), self._discarding(guest):
             guest.begin(snapshot)
             yield guest
             guest.end()
+        self._close_if_late(process, guest)
 
-    def _guest(self) -> Reader:
+    def _guest(self, process: Process) -> Reader:
         """This thread's reader for snapshots that others hold."""
-        guests, thread = self.here().guests, threading.get_ident()
+        guests, thread = process.guests, threading.get_ident()
         guest = guests.get(thread)
         if guest is not None and not guest.usable:
             guest.close()
@@ -139,12 +142,12 @@ class Connections:
         All three are read in the transaction's first query, so the log's end just after the snapshot was taken.
         """
         reader = self._idle_reader()
-        with self._discarding(reader):
+        with reader.used(), self._discarding(reader):
             reader.begin()
             contains, id, lsn = (column[0].as_py() for column in reader.run(_FREEZING).columns)
-        process = self.here()
-        with process.lock:
-            process.frozen[id] = (reader, threading.get_ident())
+            process = self.here()
+            with process.lock:
+                process.frozen[id] = (reader, threading.get_ident())
         return contains, id, lsn
 
     def release(self, snapshot: str) -> None:
@@ -154,19 +157,23 @@ class Connections:
             reader, _ = process.frozen.pop(snapshot, (None, 0))
         if reader is None:
             return
-        with contextlib.suppress(SourceError), self._discarding(reader):
+        with contextlib.suppress(SourceError), reader.used(), self._discarding(reader):
+            if not reader.usable:
+                return
             reader.end()
             with process.lock:
                 process.idle.append(reader)
                 superfluous, process.idle[1:] = process.idle[1:], []
             for spare in superfluous:
                 spare.close()
+            self._close_if_late(process, reader)
 
     def _idle_reader(self) -> Reader:
         process = self.here()
         with process.lock:
-            if process.idle:
-                return process.idle.pop()
+            while process.idle:
+                if (reader := process.idle.pop()).usable:
+                    return reader
         return Reader(self._access, lingers=True)
 
     # ---- failures
@@ -186,6 +193,11 @@ class Connections:
             if isinstance(error, SourceUnreachable):
                 self._close_idle()  # a server that is gone for one is gone for all
             raise
+
+    def _close_if_late(self, process: Process, connection: Control | Reader) -> None:
+        """Closes what was made, or put back, after all that the process had open was closed."""
+        if self._process is not process:
+            connection.close()
 
     def _close_idle(self) -> None:
         process = self.here()

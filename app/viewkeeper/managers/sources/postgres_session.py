@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -134,10 +135,41 @@ def _settings(values: Mapping[str, str]) -> str:
     )
 
 
-class Control:
+class Connected:
+    """A connection that is closed only while nobody uses it: closed under a thread, its driver crashes the process."""
+
+    def __init__(self) -> None:
+        self._user = threading.RLock()
+        self._let_go = False
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """This thread uses it; if it is to be closed meanwhile, then afterwards."""
+        try:
+            with self._user:
+                yield
+        finally:
+            if self._let_go:
+                self.close()
+
+    def close(self) -> None:
+        """Closes it, at once or when the thread that uses it is done."""
+        self._let_go = True
+        if self._user.acquire(blocking=False):
+            try:
+                self._close()
+            finally:
+                self._user.release()
+
+    def _close(self) -> None:
+        raise NotImplementedError
+
+
+class Control(Connected):
     """An autocommit connection for everything besides questions; its commits wait for no standby."""
 
     def __init__(self, access: Access):
+        super().__init__()
         self.access = access
         with access.reporting():
             self.db = psycopg.connect(access.conninfo, autocommit=True)
@@ -146,7 +178,7 @@ class Control:
 
     @property
     def usable(self) -> bool:
-        return not self.db.closed
+        return not self._let_go and not self.db.closed
 
     def row(self, sql: str, **parameters: Any) -> tuple[Any, ...]:
         """The one row that a query gives."""
@@ -154,12 +186,12 @@ class Control:
         assert found is not None
         return found
 
-    def close(self) -> None:
+    def _close(self) -> None:
         with contextlib.suppress(psycopg.Error):
             self.db.close()
 
 
-class Reader:
+class Reader(Connected):
     """A connection that answers questions in Arrow; in a read-only transaction, if one was begun.
 
     After an error it is of no more use than to be closed.
@@ -167,6 +199,7 @@ class Reader:
 
     def __init__(self, access: Access, lingers: bool):
         """``lingers``: the connection stays, however long it is not used."""
+        super().__init__()
         self.access = access
         self.lingers = lingers
         self._mode: dict[str, str] = {}
@@ -179,7 +212,7 @@ class Reader:
     @property
     def usable(self) -> bool:
         """Whether the server can be expected to have kept the connection."""
-        return self.lingers or time.monotonic() - self._used < IDLE_SECONDS / 2
+        return not self._let_go and (self.lingers or time.monotonic() - self._used < IDLE_SECONDS / 2)
 
     def run(self, sql: str) -> pa.Table:
         """The rows of a query; none of another statement."""
@@ -208,6 +241,6 @@ class Reader:
         self.run("COMMIT")
         self._used = time.monotonic()
 
-    def close(self) -> None:
+    def _close(self) -> None:
         with contextlib.suppress(adbc_driver_manager.Error, RuntimeError):
             self._connection.close()
