@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,29 @@ def test_a_reload_with_another_schema_replaces_changes_and_refuses_older_updates
         warehouse.read("v", update=0)
     with pytest.raises(UsageError, match="no update 2"):
         warehouse.read("v", update=2)
+
+
+def test_a_number_names_no_newer_state_than_it_did_before_all_was_loaded_again(tmp_path: Path) -> None:
+    warehouse = loaded(tmp_path)
+    warehouse.commit(transaction(1, [(2, "b", 1, 1)]))
+    warehouse.require_own_number("v", 1)
+    before = warehouse.newest()
+    assert before is not None
+    warehouse.load("v", SCHEMA, "SELECT 1", [rows(STATE, [(7, "g", 1)])], 1)
+    moved = {source: f"{position}9" for source, position in before.positions.items()}
+    warehouse.commit(replace(transaction(1), positions=moved))
+    with pytest.raises(UsageError, match="all was loaded again after update 1, from sources that may have gone on"):
+        warehouse.require_own_number("v", 1)
+    warehouse.commit(replace(transaction(2, [(8, "h", 1, 2)]), positions=moved))
+    warehouse.require_own_number("v", 2)
+
+
+def test_a_number_stays_that_of_a_view_that_is_loaded_where_the_others_stand(tmp_path: Path) -> None:
+    warehouse = loaded(tmp_path)
+    warehouse.commit(transaction(1, [(2, "b", 1, 1)]))
+    warehouse.load("w", SCHEMA, "SELECT 2", [rows(STATE, [(7, "g", 1)])], 1)
+    warehouse.commit(replace(transaction(1), views=("v", "w")))
+    warehouse.require_own_number("w", 1)
 
 
 def test_a_load_that_no_cut_names_is_taken_back(tmp_path: Path) -> None:

@@ -80,3 +80,28 @@ def test_oracle_a_view_over_a_relation_captured_only_now_starts_where_the_others
     assert oracle.check() > 20
     oracle.check_ends_at_sources()
     world.done("verify")
+
+
+def test_a_load_of_everything_leaves_no_older_number_that_shows_newer_values(install: Install) -> None:
+    """A column and its values come in one transaction, and the only view is made to use it: update 0 was before."""
+    world = install(
+        {"shop": ["CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT)"]}, {"v": "SELECT t.id, t.a FROM shop.t t"}
+    )
+    world.write("shop", "INSERT INTO t VALUES (1, 'x')")
+    world.done("init")
+    assert "x" in world.done("read", "v", "--update", "0").out
+    world.write("shop", "ALTER TABLE t ADD COLUMN b TEXT", "UPDATE t SET a = 'y', b = 'z'")
+    world.views["v"] = "SELECT t.id, t.a, t.b FROM shop.t t"
+    world.configure()
+    world.done("init", "--reload", "v")
+    refused = world.run("read", "v", "--update", "0")
+    assert refused.code == 2 and not refused.out
+    assert (
+        "views.v: all was loaded again after update 0, from sources that may have gone on; read" in refused.errors[-1]
+    )
+    assert "z" in world.done("read", "v").out
+    world.write("shop", "UPDATE t SET b = 'later'")
+    with world.capturing():
+        world.done("run", "--until-idle")
+    assert "later" in world.done("read", "v", "--update", "1").out
+    assert world.run("read", "v", "--update", "0").code == 2

@@ -88,6 +88,9 @@ def _readers(config: Config, views: list[str], number: int | None, update: int |
     cut = warehouse.newest() if number is None else warehouse.cut(number)
     stands = None if cut is None or update is not None else f"at cut {cut.cut}, update {cut.last_update}"
     at = stands or f"after update {update}"
+    if update is not None:
+        for view in views:
+            warehouse.require_own_number(view, update)
     return [_View(view, at, warehouse.read(view, cut, update)) for view in views]
 
 

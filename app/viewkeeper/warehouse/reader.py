@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -108,6 +109,25 @@ class WarehouseReader:
         if cut is None or view not in cut.versions:
             return None
         return load_of(self._named(view, cut)).update
+
+    def require_own_number(self, view: str, update: int) -> None:
+        """Raises UsageError where the number is that of the view's load, and was that of an older state before.
+
+        A load of everything takes the sources as they are by then, and repeats the number of the newest update: the
+        state that this update has left is gone.
+        """
+        newest = self.newest()
+        if newest is None or view not in newest.versions:
+            return
+        load = load_of(self._named(view, newest))
+        cuts = self.cuts(0, newest.cut) if update == load.update else []
+        pairs = ((a, b) for a, b in pairwise(cuts) if a.versions.get(view, -1) <= load.after < b.versions.get(view, -1))
+        for before, loaded in pairs:
+            going_on = before.versions.items() & loaded.versions.items()
+            moved = [s for s, position in before.positions.items() if loaded.positions.get(s, position) != position]
+            if before.last_update == update and moved and not going_on:
+                what = f"all was loaded again after update {update}, from sources that may have gone on"
+                raise UsageError.at(f"views.{view}", what, "read it without --update, or after a later one")
 
     def inexact(self) -> dict[str, str]:
         """Per view whose exactness is no longer promised, the reason.
