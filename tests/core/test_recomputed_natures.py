@@ -15,6 +15,9 @@ from viewkeeper.managers.recomputed_sql import parse_recomputed
         ("SELECT count(*) AS n FROM s.a WHERE mail = 'A'", "column 37: citext would be compared by case here"),
         ("SELECT DISTINCT mail FROM s.a", "citext would be compared by case here"),
         ("SELECT mail, count(*) AS n FROM s.a GROUP BY mail", "citext would be compared by case here"),
+        ("SELECT count(DISTINCT mail) AS n FROM s.a", "citext would be compared by case here"),
+        ("SELECT id, count(id) OVER (PARTITION BY mail) AS n FROM s.a", "citext would be compared by case here"),
+        ("SELECT count(id) FILTER (WHERE mail = 'a') AS n FROM s.a", "citext would be compared by case here"),
         ("SELECT max(mail) AS m FROM s.a", "citext would be compared by case here"),
         ("SELECT a.id FROM s.a LEFT JOIN s.b ON a.mail = b.mail", "citext would be compared by case here"),
         ("SELECT a.id FROM s.a LEFT JOIN s.b USING (mail)", "citext would be compared by case here"),
@@ -41,6 +44,8 @@ def test_what_would_mean_something_else_is_refused(sql: str, said: str) -> None:
     [
         "SELECT a.mail, b.t FROM s.a LEFT JOIN s.b ON a.id = b.id",
         "SELECT lower(mail) AS m, count(*) AS n FROM s.a GROUP BY lower(mail)",
+        "SELECT count(mail) AS n, count(DISTINCT lower(mail)) AS d FROM s.a",
+        "SELECT id, count(mail) OVER (PARTITION BY id) AS n FROM s.a",
         "SELECT max(CAST(mail AS TEXT)) AS m FROM s.a WHERE mail IS NOT NULL",
         "SELECT e, count(*) AS n FROM s.a WHERE e = 'ok' GROUP BY e",
         f"SELECT count(*) AS n FROM s.a WHERE w = '{UUID}' AND k = 'ab'",

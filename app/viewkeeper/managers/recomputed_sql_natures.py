@@ -15,7 +15,7 @@ from viewkeeper.algebra.sql_natures import CHAR, CITEXT, ENUM, UUID, canonical_u
 from viewkeeper.algebra.sql_problems import SqlProblems
 from viewkeeper.algebra.sql_scope import match
 from viewkeeper.managers.recomputed_sql_names import Names
-from viewkeeper.managers.recomputed_sql_tree import Node, names_of, note
+from viewkeeper.managers.recomputed_sql_tree import Node, arguments, names_of, note
 
 _AS_TEXT = frozenset({"lower", "upper", "lcase", "ucase", "length", "len", "concat", "||", "count"})
 _EXTREMES = frozenset({"min", "max", "greatest", "least", "median"})
@@ -95,7 +95,7 @@ def _misuse(nature: str, node: Node, holder: Node | None) -> tuple[str, str] | N
     kind, name = (holder or {}).get("class"), (holder or {}).get("function_name")
     sort = str((holder or {}).get("type"))
     if nature == CITEXT:
-        as_text = kind == "CAST" or name in _AS_TEXT or (kind == "OPERATOR" and "NULL" in sort)
+        as_text = kind == "CAST" or _is_argument(node, holder) or (kind == "OPERATOR" and "NULL" in sort)
         return None if as_text else ("citext would be compared by case here", f"{_CAST}, or lower(…)")
     if nature == ENUM:
         compared = kind == "COMPARISON" and sort not in _EQUALITIES
@@ -107,6 +107,13 @@ def _misuse(nature: str, node: Node, holder: Node | None) -> tuple[str, str] | N
                 meant = "in small letters, 8-4-4-4-12" if nature == UUID else "without blanks at its end"
                 return f"'{text}' is not written as the column's values are", f"write it {meant}"
     return None
+
+
+def _is_argument(node: Node, holder: Node | None) -> bool:
+    """Is it handed to a function that takes citext for the text it is, neither parting rows nor making them distinct?"""
+    if holder is None or holder.get("function_name") not in _AS_TEXT or holder.get("distinct"):
+        return False
+    return any(argument is node for argument in arguments(holder))
 
 
 def _constants(holder: Any) -> Iterator[str]:
