@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from viewkeeper.managers.sources.postgres_state import TableState
+from viewkeeper.managers.sources.postgres_state import TableState, same_published
 
 
 def _table(**written: list[str]) -> TableState:
@@ -33,3 +33,12 @@ def test_what_was_remembered_without_commands_is_compared_by_transactions() -> N
     assert BEFORE.gap("t", before) is None
     swapped = _table(c1=["105", "hash of a", "3"], c2=["105", "hash of b", "4"])
     assert "were renamed" in (swapped.gap("t", before) or "")
+
+
+def test_a_publication_is_as_it_was_unless_it_was_written_by_anything_but_a_new_owner() -> None:
+    known = "16390.745:10.16391.745"
+    assert same_published(known, known) and same_published("16390.745.16391.745", known)
+    assert same_published(known, "16390.801:11.16391.745"), "it was given away"
+    for other in ("16390.801:10.16391.745", "16390.801:11.16400.801", "16400.801:11.16391.745", "16390.801:11", None):
+        assert not same_published(known, other)
+    assert not same_published("16390.745.16391.745", "16390.801:11.16391.745"), "nobody knows whose it was"

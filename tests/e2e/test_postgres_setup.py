@@ -198,6 +198,20 @@ def test_other_changes_of_the_publication_are_no_gap(shop: Shop) -> None:
     assert shop.published() == {"orders", "lines"}, "what somebody else has put in stays in"
 
 
+def test_a_publication_that_is_given_away_is_no_gap_and_what_its_new_owner_does_is(shop: Shop) -> None:
+    shop.capture().install(ORDERS)
+    heir = f"heir_{shop.db.name}"
+    shop.db.execute(f"CREATE ROLE {heir}", f"ALTER PUBLICATION {shop.db.slot} OWNER TO {heir}")
+    try:
+        assert not shop.capture().install(ORDERS)
+        assert not any("changes may be missing" in problem for problem in shop.problems(ORDERS))
+        shop.db.execute(*GAPS["operations left out for a while"](shop))
+        with pytest.raises(SourceError, match="changes may be missing"):
+            shop.capture().install(ORDERS)
+    finally:
+        shop.db.execute(f"REASSIGN OWNED BY {heir} TO current_user", f"DROP ROLE {heir}")
+
+
 def test_a_table_counts_as_captured_once_older_transactions_have_ended(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -325,10 +325,14 @@ def test_a_table_that_leaves_the_publication_is_noticed_at_the_next_snapshot(
     source.release(source.freeze(None))
     shop.execute("CREATE TABLE more (id int)", "ALTER PUBLICATION p ADD TABLE more")
     source.release(source.freeze(None))
+    heir = f"heir_{shop.name}"
+    shop.execute(f"CREATE ROLE {heir}", f"ALTER PUBLICATION p OWNER TO {heir}")
+    source.release(source.freeze(None))
     shop.execute(*statements)
     with pytest.raises(SourceError, match=r"table \w+ was not in the publication as it is now all the time"):
         source.freeze(None)
     source.close()
+    shop.execute(f"REASSIGN OWNED BY {heir} TO current_user", f"DROP ROLE {heir}")
 
 
 def test_what_is_done_to_a_table_without_another_name_stops_nothing(

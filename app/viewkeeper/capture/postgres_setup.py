@@ -27,6 +27,7 @@ from viewkeeper.capture.postgres_state import Connection, State, connected, read
 from viewkeeper.config_sources import PostgresConfig
 from viewkeeper.errors import Problem, SourceError, SourceUnreachable
 from viewkeeper.managers.sources.postgres import PREFIX
+from viewkeeper.managers.sources.postgres_state import same_published
 from viewkeeper.warehouse.layout import Layout
 
 WAIT_SECONDS = 20.0
@@ -204,7 +205,8 @@ class PostgresCapture:
         if memory.overtaken:
             return [self._anew()]
         marks = self._marks(state)
-        broken = [r for r in relations if r in memory.active and marks.get(r) != memory.active[r].mark]
+        known = {r: memory.active[r].mark for r in relations if r in memory.active}
+        broken = [r for r, mark in known.items() if not same_published(mark, marks.get(r))]
         name = self.section.publication
         return [
             f"{r} was not in publication {name} as it is now all the time, so changes may be missing" for r in broken
@@ -319,6 +321,10 @@ class PostgresCapture:
         kept = {} if anew or made_slot else memory.active
         new = [r for r in relations if r not in kept]
         captured = {r: replace(entry, active=r in relations) for r, entry in memory.relations.items()}
+        # A new owner of the publication is known from now on.
+        for r in {*kept} & {*marks}:
+            if same_published(captured[r].mark, marks[r]):
+                captured[r] = replace(captured[r], mark=marks[r])
         captured |= {r: Captured(state.position, marks[r], again=r in memory.relations) for r in new}
         # Whatever a slot has passed before views are loaded, the load contains.
         to_be_loaded = reload or anew or made_slot or not memory.relations

@@ -46,7 +46,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Publication:
-    """``marks`` has, per published used table, what changes whenever it is taken out and put back."""
+    """``marks`` has, per published used table, what changes when it is taken out and put back: see ``same_published``."""
 
     owned: bool
     ours: bool
@@ -153,8 +153,8 @@ def _table(row: Mapping[str, Any], used: Collection[str]) -> Table:
 
 
 _PUBLICATION = """
-    SELECT p.oid::int8 AS oid, p.xmin::text AS xmin, pg_has_role(p.pubowner, 'USAGE') AS owned, p.puballtables,
-        obj_description(p.oid, 'pg_publication') LIKE 'Viewkeeper:%%' AS ours,
+    SELECT p.oid::int8 AS oid, concat(p.xmin, ':', p.pubowner) AS written, pg_has_role(p.pubowner, 'USAGE') AS owned,
+        p.puballtables, obj_description(p.oid, 'pg_publication') LIKE 'Viewkeeper:%%' AS ours,
         p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate
     FROM pg_publication p WHERE p.pubname = %(name)s
 """
@@ -183,7 +183,7 @@ def _publication(db: Connection, section: PostgresConfig, tables: list[int]) -> 
         lacking=tuple(
             operation for operation in ("insert", "update", "delete", "truncate") if not row[f"pub{operation}"]
         ),
-        marks={each["table"]: f"{row['oid']}.{row['xmin']}.{each['mark']}" for each in published},
+        marks={each["table"]: f"{row['oid']}.{row['written']}.{each['mark']}" for each in published},
         filtered=frozenset(each["table"] for each in published if each["filtered"]),
         whole=frozenset(each["table"] for each in published if not each["named"]),
     )

@@ -110,7 +110,7 @@ def _misuse(nature: str, node: Node, holder: Node | None) -> tuple[str, str] | N
 
 
 def _is_argument(node: Node, holder: Node | None) -> bool:
-    """Is it handed to a function that takes citext for the text it is, neither parting rows nor making them distinct?"""
+    """Is it handed to a function that takes citext for the text it is, and not to part rows by, or to count once?"""
     if holder is None or holder.get("function_name") not in _AS_TEXT or holder.get("distinct"):
         return False
     return any(argument is node for argument in arguments(holder))

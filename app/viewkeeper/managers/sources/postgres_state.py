@@ -58,7 +58,8 @@ SELECT pg_is_in_recovery(), (SELECT system_identifier::text FROM pg_control_syst
                    FROM pg_attribute a JOIN pg_enum e ON e.enumtypid = a.atttypid
                    WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attname = ANY(%(columns)s::text[])
                    ) AS w(what, writer, wrote, command)),
-               'published', (SELECT concat_ws('.', p.oid, p.xmin, r.oid, r.xmin, s.oid, s.xmin) FROM pg_publication p
+               'published', (SELECT concat_ws('.', p.oid, concat(p.xmin, ':', p.pubowner), r.oid, r.xmin, s.oid, s.xmin)
+                   FROM pg_publication p
                    LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
                    LEFT JOIN pg_publication_namespace s ON s.pnpubid = p.oid AND s.pnnspid = c.relnamespace
                    WHERE p.pubname = %(publication)s
@@ -116,7 +117,7 @@ class TableState:
         again = {what for what in touched & before.written.keys() if self.written[what][1] == before.written[what][1]}
         if "name" in again:
             return f"table {name} was renamed or moved, if only for a while: changes of it may be missing"
-        if before.published is not None and self.published != before.published:
+        if before.published is not None and not same_published(before.published, self.published):
             return f"table {name} was not in the publication as it is now all the time: changes of it may be missing"
         used = {f"column {number}" for number, *_ in self.columns.values()}
         named = self._alone(what for what in touched if what.startswith("column "))
@@ -131,6 +132,18 @@ class TableState:
         writers = {column: (by, *command) for column in columns for by, _, *command in [self.written[column]]}
         times = Counter(writers.values())
         return {column for column, writer in writers.items() if times[writer] == 1}
+
+
+def same_published(before: str, now: str | None) -> bool:
+    """Whether a table is published as it was, going by what names that: ``publication.writer:owner.…``.
+
+    A publication that has another owner was written for that; what was remembered without owners is compared as it is.
+    """
+    if now is None:
+        return False
+    (publication, row, *entries), (its, writer, *others) = before.split("."), now.split(".")
+    (wrote, _, owned), (writes, _, owns) = row.partition(":"), writer.partition(":")
+    return (publication, entries) == (its, others) and (wrote == writes or owned not in ("", owns))
 
 
 @dataclass(frozen=True)
