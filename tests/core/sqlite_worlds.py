@@ -84,6 +84,11 @@ class Watched:
             self.before[table] = after
         self.seen = last_id(self.db)
 
+    def compact(self) -> None:
+        """VACUUM, which changes no row but may number rows anew."""
+        self.db.execute("VACUUM")
+        self.before = {name: self.bag(name) for name in self.tables}
+
     def run(self, *statements: str) -> None:
         """Executes the statements (one that fails may fail), then compares."""
         for statement in statements:
@@ -257,7 +262,7 @@ def run_history(seed: int, transactions: int = 12, unused: int = 0) -> int:
     left_out = random.Random(seed).sample("abpg", unused)
     history.append(f"-- unused: {left_out}")
     watched = Watched(db, *(["t", "u"] if world.has_child else ["t"]), unused=left_out)
-    done = 0
+    done, compacted = 0, random.Random(seed)
     for _ in range(transactions):
         block = r.random() < 0.5
         statements = [world.statement() for _ in range(r.choice([1, 2, 4]))]
@@ -276,4 +281,7 @@ def run_history(seed: int, transactions: int = 12, unused: int = 0) -> int:
         if db.in_transaction:
             db.execute("ROLLBACK")
         watched.assert_exact("\n".join(history))
+        if compacted.random() < 0.2:
+            watched.compact()
+            history.append("VACUUM")
     return done

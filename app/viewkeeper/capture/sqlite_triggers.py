@@ -340,7 +340,7 @@ def _drop_triggers(db: sqlite3.Connection, captured: Captured) -> None:
     ).fetchall()
     for (name,) in names:
         db.execute(f"DROP TRIGGER {quoted(name)}")
-    for kind in ("notes", "pending"):
+    for kind in ("notes", "pending", "order"):
         db.execute(f"DROP TABLE IF EXISTS {OWN}{kind}_{captured.number}")
 
 

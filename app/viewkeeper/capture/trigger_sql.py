@@ -6,7 +6,8 @@ without firing a delete trigger. So a BEFORE trigger *notes* every row that conf
 the notes: a note is equal to the row of the same identity in the table, or that row was silently deleted by a
 statement whose AFTER trigger is still to come. It holds because every AFTER trigger brings the notes of its row up
 to date. So when the AFTER trigger of NEW fires, the notes that conflict with NEW and whose row is gone are exactly
-the rows that NEW silently replaced. A note that never counts (OR IGNORE, upserts) stays true, and harmless.
+the rows that NEW silently replaced. A note that never counts (OR IGNORE, upserts) stays true, and harmless, until
+VACUUM numbers the rows anew: so notes go before the next statement begins, or where that cannot be told, after VACUUM.
 
 Other programs may run between BEFORE and AFTER: the user's own triggers, and foreign keys' actions. A table that has
 such company is *guarded*: NEW is registered as *pending*, so that a row which begins to conflict with it meanwhile
@@ -29,7 +30,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from viewkeeper.managers.sources.sqlite_log import LOG, notes_table, pending_table
+from viewkeeper.managers.sources.sqlite_log import LOG, notes_table, order_table, pending_table
 from viewkeeper.managers.sources.sqlite_schema import OWN, Table, UniqueKey, quoted
 
 _LITERAL = re.compile(r"\(*\s*(?:[+-]?\s*[\d.]+(?:e[+-]?\d+)?|x?'(?:[^']|'')*'|true|false)\s*\)*", re.IGNORECASE)
@@ -44,10 +45,12 @@ class TriggerWriter:
         self.number = number
         self.notes = notes_table(number)
         self.pending = pending_table(number)
+        self.order = order_table(number)
         self.guarded = bool(table.user_triggers) or table.referenced
         self.positions = range(len(table.columns))
         self.logs_rowid = table.rowid_name is not None and table.rowid_column is None
         self.places = range(len(table.columns) + self.logs_rowid)  # of the log
+        self.is_renumbered = self.guarded and self.logs_rowid  # by VACUUM, in the midst of what was noted
         self.keys = self._keys()
         self.identity = self.keys[0]
 
@@ -75,6 +78,8 @@ class TriggerWriter:
         ]
         for name in (self.notes, self.pending):
             tables += [f"CREATE INDEX {name}_{i} ON {name} ({self._indexed(key)})" for i, key in enumerate(self.keys)]
+        if self.is_renumbered:
+            tables += [f"CREATE TABLE {self.order} (x)", f"INSERT INTO {self.order} (rowid) VALUES (2)"]
         return tables
 
     def _indexed(self, key: UniqueKey) -> str:
@@ -101,13 +106,13 @@ class TriggerWriter:
     # ---- the triggers' steps
 
     def _before(self, event: str) -> list[str]:
-        steps = self._settle_performed()
+        steps = [*self._forget_renumbered(), *self._settle_performed()]
         if self.guarded:
             steps.append(self._register(event))
         else:
-            steps += [
-                f"DELETE FROM {self.notes} WHERE {self._match(key, self.notes, self._coming)}" for key in self.keys
-            ]
+            # No other statement on the table is under way, so there is no note that can still count. (Without WHERE,
+            # SQLite would write even to an empty table.)
+            steps.append(f"DELETE FROM {self.notes} WHERE 1")
         return steps + [self._note_candidates(key, event) for key in self.keys]
 
     def _after(self, event: str) -> list[str]:
@@ -132,7 +137,11 @@ class TriggerWriter:
 
         Foreign keys act, and fire triggers, between the row's end and its AFTER DELETE trigger.
         """
-        steps = [*self._settle_performed(), f"DELETE FROM {self.notes} WHERE {self._same(self.notes, 'OLD')}"]
+        steps = [
+            *self._forget_renumbered(),
+            *self._settle_performed(),
+            f"DELETE FROM {self.notes} WHERE {self._same(self.notes, 'OLD')}",
+        ]
         if self.guarded:
             steps.append(f"UPDATE {self.pending} SET done = 1 WHERE {self._same_old('OLD')}")
         return steps
@@ -143,6 +152,17 @@ class TriggerWriter:
         return [
             *steps,
             f"INSERT INTO {LOG} (relation, op, {self._side('b')}) VALUES ({self._name}, 'delete', {values})",
+        ]
+
+    def _forget_renumbered(self) -> list[str]:
+        """After VACUUM a rowid may be another row's; it renumbers a row that was put in the second place, too."""
+        if not self.is_renumbered:
+            return []
+        renumbered = f"NOT EXISTS (SELECT 1 FROM {self.order} WHERE rowid = 2)"
+        return [
+            f"DELETE FROM {self.notes} WHERE {renumbered}",
+            f"DELETE FROM {self.pending} WHERE {renumbered}",
+            f"UPDATE {self.order} SET rowid = 2 WHERE rowid <> 2",
         ]
 
     def _note_candidates(self, key: UniqueKey, event: str) -> str:
@@ -223,6 +243,8 @@ class TriggerWriter:
         condition = f"({self._conflict(self.notes)}) AND {gone}"
         if event == "UPDATE":
             condition += f" AND NOT ({self._same(self.notes, 'OLD')})"
+        if event == "UPDATE" and not self.guarded and (moved := self._key_moved()):
+            condition += f" AND ({moved})"  # else nothing was noted for it
         steps = [self._log_notes(condition), f"DELETE FROM {self.notes} WHERE {condition}"]
         if self.table.referenced:
             # An update whose own row was replaced is never performed; it must not look as if it had been.

@@ -356,3 +356,7 @@ def notes_table(number: int) -> str:
 
 def pending_table(number: int) -> str:
     return f"{OWN}pending_{number}"
+
+
+def order_table(number: int) -> str:
+    return f"{OWN}order_{number}"
