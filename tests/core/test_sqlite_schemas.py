@@ -105,18 +105,20 @@ def test_the_log_of_an_odd_table_is_its_difference(kind: str) -> None:
     watched.run(f"DELETE FROM {table}")
 
 
-def test_a_journal_mode_in_which_readers_of_large_tables_hold_up_writers_is_named(
+def test_a_journal_mode_in_which_the_reader_of_a_large_table_in_one_piece_holds_up_writers_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "shop.db"
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
-    assert capture_of(path).warnings() == []
+    db.execute("CREATE TABLE u (id INTEGER, at INTEGER, PRIMARY KEY (id, at DESC)) WITHOUT ROWID")
+    used = {"t": ["id"], "u": ["id"]}
+    assert capture_of(path).warnings(used) == []
     monkeypatch.setattr(sqlite_capture, "LARGE", 1000)
-    (warning,) = capture_of(path).warnings()
-    assert "in journal mode delete nobody can write" in warning and "journal_mode = WAL" in warning
+    (warning,) = capture_of(path).warnings(used)
+    assert "table u: in journal mode delete nobody can write" in warning and "journal_mode = WAL" in warning
     db.execute("PRAGMA journal_mode = WAL")
-    assert capture_of(path).warnings() == []
+    assert capture_of(path).warnings(used) == []
 
 
 @pytest.mark.parametrize("kind", REFUSED)

@@ -1,7 +1,8 @@
 """A SQLite database's change log → its topic.
 
-Each read of the log is one read transaction, so what it finds new are whole transactions: it becomes one update, whose
-position is the last log id it contains. A boundary row ends an update, and so may a mark (``update_pieces``).
+Each look at the log is one read transaction, so what it finds new are whole transactions: it becomes one update, whose
+position is the last log id it contains; its rows, which never change, are then read in pieces. A boundary row ends an
+update, and so may a mark (``update_pieces``).
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from viewkeeper.capture.sqlite_triggers import check_schema, install, install_marks, remove, unfit
@@ -19,8 +22,10 @@ from viewkeeper.capture.update_pieces import UpdatePieces, encode_updates
 from viewkeeper.capture.update_topic import Fenced, TooLarge, UpdateTopic
 from viewkeeper.errors import KafkaError, Problem, SourceError, SourceUnreachable
 from viewkeeper.managers.sources import sqlite_log as log
+from viewkeeper.managers.sources.sqlite_pieces import SECONDS
 from viewkeeper.managers.sources.sqlite_projects import NOBODY, Needs, Who
 from viewkeeper.managers.sources.sqlite_pruning import prune
+from viewkeeper.managers.sources.sqlite_schema import read_table
 from viewkeeper.managers.sources.sqlite_tail import chunks
 from viewkeeper.managers.sources.sqlite_values import decoded
 
@@ -83,18 +88,20 @@ class SqliteCapture:
         """Why these relations cannot be captured; changes nothing."""
         return [Problem(self.place, what) for what in unfit(self.name, self.path, relations)]
 
-    def warnings(self) -> list[str]:
-        """What the database's programs may suffer from being read; changes nothing."""
+    def warnings(self, relations: Mapping[str, Collection[str]]) -> list[str]:
+        """What the database's programs may suffer from these relations being captured; changes nothing."""
         db = log.connect(self.path, self.place)
         try:
-            with log.reporting(self.place):
+            with log.reporting(self.place), log.reading(db):
                 (mode,) = db.execute("PRAGMA journal_mode").fetchone()
+                tables = [table for relation in relations if (table := read_table(db, relation))]
         finally:
             db.close()
         if mode == "wal" or os.path.getsize(self.path) < LARGE:
             return []
-        what = f"in journal mode {mode} nobody can write while a table is read, and init and verify read tables whole"
-        return [f"{what}; set PRAGMA journal_mode = WAL if that takes longer than writers wait"]
+        what = f"in journal mode {mode} nobody can write while it is read, and its descending key keeps it in one piece"
+        remedy = "set PRAGMA journal_mode = WAL if that takes longer than writers wait"
+        return [f"table {table.name}: {what}; {remedy}" for table in tables if not table.is_divisible]
 
     def installed(self) -> list[str]:
         return self._installed
@@ -260,17 +267,31 @@ class SqliteCapture:
             self._require_same(db)
             if db.execute("PRAGMA schema_version").fetchone()[0] != self._schema:
                 return  # altered, perhaps by ourselves: look again before anything is sent
-            updates = self._read(db)
-        # The lock is given back first: a slow broker must not hold up the database's writers.
-        self._send(updates)
+            found = self._found(db)
+        # The lock is given back first: neither much to tell nor a slow broker may hold up the database's writers.
+        assert self._state is not None
+        self._send(list(encode_updates(self.name, self._read(db, found), self._state.tables, found.width)))
         self._data = version
 
-    def _read(self, db: sqlite3.Connection) -> list[UpdatePieces]:
-        assert self._state is not None
+    def _found(self, db: sqlite3.Connection) -> _Found:
         (columns,) = db.execute("SELECT count(*) FROM pragma_table_info(?)", (log.LOG,)).fetchone()
-        width = (columns - 3) // 2
-        told = log.read_state(db, self.place).told_to(self._me)
-        return list(encode_updates(self.name, _log_rows(db, self.sent, width, told), self._state.tables, width))
+        (newest,) = db.execute(f"SELECT max(id) FROM {log.LOG}").fetchone()
+        return _Found(newest or 0, (columns - 3) // 2, log.read_state(db, self.place).told_to(self._me))
+
+    def _read(self, db: sqlite3.Connection, found: _Found) -> Iterator[tuple[Any, ...]]:
+        """What is new, in short transactions: rows of a log never change, and stay until they were sent."""
+        last = self.sent
+        while last < found.until:
+            with log.reading(db):
+                self._require_same(db)
+                self._require_there(db, found.until)
+                rows, last = found.piece(db, last)
+            yield from rows
+
+    def _require_there(self, db: sqlite3.Connection, id: int) -> None:
+        """An older copy that is restored meanwhile would tear a transaction."""
+        if log.last_id(db) < id:
+            raise SourceUnreachable.at(self.place, f"its change log ends before {id}, which was there just now")
 
     def _send(self, updates: list[UpdatePieces]) -> None:
         with contextlib.ExitStack() as files:
@@ -311,9 +332,23 @@ def _runs(updates: Iterable[UpdatePieces], alone: int) -> Iterator[list[UpdatePi
         yield run
 
 
-def _log_rows(db: sqlite3.Connection, since: int, width: int, told: tuple[str, list[str]]) -> Iterator[tuple[Any, ...]]:
-    names = ", ".join(["id", "relation", "op", *(f"{side}{i}" for side in "ba" for i in range(width))])
-    condition, parameters = told
-    cursor = db.execute(f"SELECT {names} FROM {log.LOG} WHERE id > ? AND {condition} ORDER BY id", (since, *parameters))
-    for rows in chunks(cursor):
-        yield from rows
+@dataclass(frozen=True)
+class _Found:
+    """What a look at the log found: whole transactions up to ``until``, of which some rows are to be told."""
+
+    until: int
+    width: int
+    told: tuple[str, list[str]]
+
+    def piece(self, db: sqlite3.Connection, since: int) -> tuple[list[tuple[Any, ...]], int]:
+        """Some of the rows past ``since``, in order, and up to where these are all."""
+        names = ", ".join(["id", "relation", "op", *(f"{side}{i}" for side in "ba" for i in range(self.width))])
+        condition, parameters = self.told
+        query = f"SELECT {names} FROM {log.LOG} WHERE id > ? AND id <= ? AND {condition} ORDER BY id"
+        begin, found = time.monotonic(), []
+        with contextlib.closing(chunks(db.execute(query, (since, self.until, *parameters)))) as read:
+            for rows in read:
+                found += rows
+                if time.monotonic() - begin > SECONDS:
+                    return found, rows[-1][0]
+        return found, self.until

@@ -134,9 +134,10 @@ class _Report:
                     Login.parse(self.config.place("sources", name, "url"), section.url)
 
     def _unfit(self, capture: SqliteCapture) -> None:
-        for warning in capture.warnings():
+        used = used_by(self.parsed, capture.name)
+        for warning in capture.warnings(used):
             self.say("warning", capture.place, warning)
-        if problems := capture.problems(used_by(self.parsed, capture.name)):
+        if problems := capture.problems(used):
             raise SourceError(problems)
 
     def _findings(self, capture: PostgresCapture) -> None:

@@ -1,39 +1,50 @@
-"""A SQLite database as a source: questions become one short read transaction each.
+"""A SQLite database as a source: questions become short read transactions, most of them one.
 
 SQLite holds no snapshot for us (a held read lock would stop the writers in journal mode ``delete``). Instead every
 answer carries the log's last id as its position, and the log rows past the last delivered one as its ``tail``: they
-are read in the same transaction, so answer − tail is the relation as of the delivered position. A connection reads
-the log forward only (``sqlite_tail``). Rows that do not fit their declared types are dealt with in ``sqlite_images``.
+are read in the same transaction, so answer − tail is the relation as of the delivered position. Long answers are read
+in pieces and brought forward to the last of their transactions (``sqlite_pieces``). A connection reads the log forward
+only (``sqlite_tail``). Rows that do not fit their declared types are dealt with in ``sqlite_images``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from viewkeeper.algebra.types import Kind, Relation, Type
+from viewkeeper.algebra.types import Relation, Type
 from viewkeeper.errors import SnapshotLost, SourceError
 from viewkeeper.managers.sources import sqlite_log as log
+from viewkeeper.managers.sources import sqlite_pieces as pieces
 from viewkeeper.managers.sources import sqlite_pruning as pruning
 from viewkeeper.managers.sources.sqlite_images import Excused
+from viewkeeper.managers.sources.sqlite_pieces import (
+    Disturbed,
+    Indivisible,
+    Look,
+    OfKeys,
+    Pieces,
+    Region,
+    TooLong,
+    Unkeyed,
+    UpToIdentity,
+    at_most,
+)
 from viewkeeper.managers.sources.sqlite_projects import NOBODY, Who
-from viewkeeper.managers.sources.sqlite_pushdown import certain_sql
-from viewkeeper.managers.sources.sqlite_schema import Table, quoted, read_table, table_names
-from viewkeeper.managers.sources.sqlite_tail import Chunks, Span, TailOf, Tails, chunks, counted, gathered
-from viewkeeper.managers.sources.sqlite_values import ONE_FORM, decoded
+from viewkeeper.managers.sources.sqlite_questions import Question
+from viewkeeper.managers.sources.sqlite_schema import Table, read_table, table_names
+from viewkeeper.managers.sources.sqlite_tail import Span, TailOf, Tails, counted, gathered
+from viewkeeper.managers.sources.sqlite_values import decoded
 from viewkeeper.managers.sources.sqlite_watch import used_problems
 from viewkeeper.messages import Answer, Ask, Strangers
 
-_KEYS_AT_ONCE = 5_000
-_VARIABLES = 30_000  # SQLite allows 32,766 in one statement
+_ATTEMPTS = 3  # to read a table in pieces that somebody alters, or compacts, again and again
 _CACHE_KIB = 32_000
 _RELOAD = "run `viewkeeper init --reload`"
 
@@ -48,16 +59,6 @@ class SqliteSnapshot:
     since: int
     hold: str | None = None
     forgiven: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class LogPosition:
-    """An answer contains exactly the updates up to this log id."""
-
-    id: int
-
-    def includes(self, positions: np.ndarray) -> np.ndarray:
-        return np.asarray(positions <= self.id)
 
 
 @dataclass
@@ -240,16 +241,44 @@ class SqliteSource:
                 return self._answer(session, ask, snapshot)
 
     def _answer(self, session: _Session, ask: Ask, snapshot: SqliteSnapshot) -> Answer:
+        """What takes long is read in pieces, if it can be."""
+        if ask.keys is not None:
+            try:
+                return self._in_pieces(session, ask, snapshot, OfKeys)
+            except Unkeyed:
+                ask = replace(ask, key=(), keys=None)
+        with contextlib.suppress(TooLong), at_most(session.db, pieces.SECONDS):
+            return self._at_once(session, ask, snapshot)
+        return self._in_pieces(session, ask, snapshot, UpToIdentity)
+
+    def _in_pieces(
+        self, session: _Session, ask: Ask, snapshot: SqliteSnapshot, region: Callable[[Look], Region]
+    ) -> Answer:
+        forgiven = ask.relation in snapshot.forgiven
+        with contextlib.suppress(Indivisible):
+            for _ in range(_ATTEMPTS):
+                with contextlib.suppress(Disturbed):
+                    return Pieces(session.db, lambda: self._look(session, ask, snapshot), region, forgiven).answer()
+        return self._at_once(session, ask, snapshot)
+
+    def _at_once(self, session: _Session, ask: Ask, snapshot: SqliteSnapshot) -> Answer:
         with log.reading(session.db):
-            state = self._watched(session)
-            position = log.last_id(session.db)
-            self._require_log(snapshot.since, position, state)
-            table = self._table(session, ask.relation)
-            types = self._types(table, ask.columns)
-            tail = session.tails.read(session.db, self._tail_of(session.db, ask, types, state, snapshot.since))
-            excused = Excused(self.place, ask.relation, tail.came, ask.relation in snapshot.forgiven)
-            rows = gathered(self._rows(session.db, ask, table), types, excused.found)
-        return Answer(counted(rows), LogPosition(position), tail.table)
+            look = self._look(session, ask, snapshot)
+            excused = Excused(self.place, ask.relation, look.tail.came, ask.relation in snapshot.forgiven)
+            rows = gathered(look.question.rows(session.db), look.question.types, excused.found)
+        return Answer(counted(rows), log.LogPosition(look.position), look.tail.table)
+
+    def _look(self, session: _Session, ask: Ask, snapshot: SqliteSnapshot) -> Look:
+        """What every read transaction begins with."""
+        state = self._watched(session)
+        position = log.last_id(session.db)
+        self._require_log(snapshot.since, position, state)
+        question = Question(ask, self._table(session, ask.relation), self.place)
+        captured = self._captured(state, ask)
+        of = self._tail_of(session.db, ask, question.types, captured, snapshot.since)
+        tail = session.tails.read(session.db, of)
+        assert session.schema is not None
+        return Look(question, captured.layout.places, session.schema, position, tail.until, tail)
 
     def close(self) -> None:
         """Lets go of every thread's connection, a later use opens it again.
@@ -300,13 +329,6 @@ class SqliteSource:
             session.tables[relation] = table
         return session.tables[relation]
 
-    def _types(self, table: Table, columns: Iterable[str]) -> dict[str, Type]:
-        found = {c.name: c.type for c in table.columns}
-        for name in columns:
-            if name not in found or found[name].kind is Kind.UNKNOWN:
-                raise SourceError.at(f"{self.place}: {table.name}", f"has no usable column {name}")
-        return {name: found[name] for name in columns}
-
     def _require_log(self, since: int, position: int, state: log.LogState) -> None:
         pruned = state.pruned_for(self.who)
         if position < since:
@@ -315,66 +337,18 @@ class SqliteSource:
         if pruned > since:
             raise SnapshotLost.at(self.place, f"its change log begins at {pruned}, past {since}", _RELOAD)
 
-    # ---- reading
-
-    def _rows(self, db: sqlite3.Connection, ask: Ask, table: Table) -> Chunks:
-        """The rows to answer with; all of them where SQLite cannot compare (a collation only its programs know)."""
-        columns = ", ".join(f"_t.{quoted(name)}" for name in ask.columns) or "NULL"
-        whole = f"SELECT {columns} FROM {quoted(table.name)} AS _t"
-        try:
-            yield from self._matching_rows(db, ask, table, columns, whole)
-        except sqlite3.OperationalError as error:
-            if "no such collation sequence" not in str(error):
-                raise
-            yield from chunks(db.execute(whole))
-
-    def _matching_rows(self, db: sqlite3.Connection, ask: Ask, table: Table, columns: str, whole: str) -> Chunks:
-        kept, parameters = self._selection(ask)
-        if ask.keys is None or not self._pushes_keys(ask, table):
-            yield from chunks(db.execute(f"{whole} WHERE {kept}" if kept else whole, parameters))
-            return
-        names = [f"k{i}" for i in range(len(ask.key))]
-        equal = " AND ".join(f"_t.{quoted(c)} = _k.{k}" for c, k in zip(ask.key, names, strict=True))
-        for keys in self._key_chunks(ask):
-            row = f"({', '.join('?' * len(names))})"
-            bound = ", ".join([row] * (len(keys) // len(names)))
-            # CROSS JOIN keeps the keys outside, so that the table is looked up and not scanned.
-            sql = (
-                f"WITH _k({', '.join(names)}) AS (VALUES {bound}) SELECT {columns} FROM _k CROSS JOIN "
-                f"{quoted(table.name)} AS _t WHERE {equal}{f' AND {kept}' if kept else ''}"
-            )
-            yield from chunks(db.execute(sql, [*keys, *parameters]))
-
-    def _selection(self, ask: Ask) -> tuple[str, list[Any]]:
-        certain = None
-        if ask.selection is not None:
-            certain = certain_sql(ask.selection, lambda column: f"_t.{quoted(column)}")
-        return ("", []) if certain is None else (f"({certain[0]})", list(certain[1]))
-
-    def _pushes_keys(self, ask: Ask, table: Table) -> bool:
-        """May SQLite compare the keys? Its equality may be looser than ours, never stricter: else all rows are read."""
-        types = self._types(table, ask.key)
-        return all(type.kind in ONE_FORM for type in types.values())
-
-    def _key_chunks(self, ask: Ask) -> Iterator[list[Any]]:
-        """The keys, sorted, as flat lists of parameters; keys with a NULL join nothing and are left out."""
-        assert ask.keys is not None
-        keys = ask.keys.select(list(ask.key)).drop_null()
-        keys = keys.sort_by([(name, "ascending") for name in ask.key])
-        step = min(_KEYS_AT_ONCE, _VARIABLES // max(len(ask.key), 1))
-        for start in range(0, len(keys), step):
-            columns = [_bindable(column) for column in keys.slice(start, step).columns]
-            yield (columns[0] if len(columns) == 1 else [value for row in zip(*columns, strict=True) for value in row])
-
-    def _tail_of(
-        self, db: sqlite3.Connection, ask: Ask, types: dict[str, Type], state: log.LogState, since: int
-    ) -> TailOf:
-        """What to read of the log; its rows past ``since`` may be of several layouts."""
+    def _captured(self, state: log.LogState, ask: Ask) -> log.Captured:
         captured = state.tables.get(ask.relation)
         if captured is None or not captured.active:
             raise SourceError.at(self.place, f"table {ask.relation} is not captured", "run `viewkeeper init`")
         if not captured.layout.places.keys() >= set(ask.columns):
             raise SourceError.at(self.place, f"{ask.relation} was altered", "start `viewkeeper capture`")
+        return captured
+
+    def _tail_of(
+        self, db: sqlite3.Connection, ask: Ask, types: dict[str, Type], captured: log.Captured, since: int
+    ) -> TailOf:
+        """What to read of the log; its rows past ``since`` may be of several layouts."""
         spans = []
         for begin, end, layout in captured.layouts_since(since):
             stands = layout.places
@@ -385,13 +359,3 @@ class SqliteSource:
                 what = f"changes past {begin} were logged without {ask.relation}.{lacking}"
                 raise SourceError.at(self.place, what, _RELOAD)
         return TailOf(since, ask.relation, tuple(types.items()), tuple(spans))
-
-
-def _bindable(column: pa.ChunkedArray) -> list[Any]:
-    """Key values as SQLite stores them."""
-    if pa.types.is_date(column.type):
-        return [value.isoformat() for value in column.to_pylist()]
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int64())
-    values: list[Any] = column.to_pylist()
-    return values

@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import orjson
 
 from viewkeeper.algebra.types import Type
@@ -299,6 +300,16 @@ def require_known(db: sqlite3.Connection, known: Collection[str], place: str) ->
 
 
 # ---- positions
+
+
+@dataclass(frozen=True)
+class LogPosition:
+    """An answer contains exactly the updates up to this log id."""
+
+    id: int
+
+    def includes(self, positions: np.ndarray) -> np.ndarray:
+        return np.asarray(positions <= self.id)
 
 
 def last_id(db: sqlite3.Connection) -> int:

@@ -53,6 +53,7 @@ class Index:
     positions: tuple[int | None, ...]  # None: an expression
     collations: tuple[str, ...]
     where: str | None
+    descends: bool = False  # by any of its columns
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,11 @@ class Table:
             return self.columns[self.rowid_column].name
         taken = {c.name.lower() for c in self.columns} | self.left_out
         return next((name for name in _ROWID_NAMES if name not in taken), None)
+
+    @property
+    def is_divisible(self) -> bool:
+        """Can it be read piece by piece, in the order of its rowids or keys?"""
+        return not (self.without_rowid and any(index.descends for index in self.indexes if index.primary))
 
     @property
     def unique_keys(self) -> tuple[UniqueKey, ...]:
@@ -209,15 +215,17 @@ def _indexes(db: sqlite3.Connection, table: str) -> tuple[Index, ...]:
 
 
 def _index(db: sqlite3.Connection, name: str, unique: bool, primary: bool, partial: bool) -> Index:
-    parts = db.execute("SELECT cid, coll FROM pragma_index_xinfo(?) WHERE key = 1 ORDER BY seqno", (name,)).fetchall()
+    query = 'SELECT cid, coll, "desc" FROM pragma_index_xinfo(?) WHERE key = 1 ORDER BY seqno'
+    parts = db.execute(query, (name,)).fetchall()
     sql = db.execute("SELECT sql FROM main.sqlite_schema WHERE type = 'index' AND name = ?", (name,)).fetchone()
     return Index(
         name=name,
         unique=unique,
         primary=primary,
-        positions=tuple(cid if cid >= 0 else None for cid, _ in parts),
-        collations=tuple(coll for _, coll in parts),
+        positions=tuple(cid if cid >= 0 else None for cid, _, _ in parts),
+        collations=tuple(coll for _, coll, _ in parts),
         where=_partial_condition(sql[0]) if partial else None,
+        descends=any(descends for _, _, descends in parts),
     )
 
 

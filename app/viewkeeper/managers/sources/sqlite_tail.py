@@ -80,8 +80,12 @@ class Tail:
 
     def continues(self, db: sqlite3.Connection) -> bool:
         """Is the log still the one that was read? The row at ``since`` may be pruned, but then nothing was read."""
+        return self.goes_on_from(db, self.until)
+
+    def goes_on_from(self, db: sqlite3.Connection, id: int) -> bool:
+        """Is all that the log has got since it ended with that row behind it?"""
         query = f"SELECT 1 FROM {log.LOG} WHERE id = ?"
-        return self.until == self.of.since or db.execute(query, (self.until,)).fetchone() is not None
+        return id == self.of.since or db.execute(query, (id,)).fetchone() is not None
 
     def read_on(self, db: sqlite3.Connection) -> None:
         """Adds the rows that the log has got since; if it raises, the tail must not be used any more."""
@@ -156,13 +160,13 @@ def counted(rows: pa.Table, count: int = 1) -> pa.Table:
     return rows.append_column(COUNT, pa.array(np.full(len(rows), count, np.int64)))
 
 
-def chunks(cursor: sqlite3.Cursor) -> Chunks:
+def chunks(cursor: sqlite3.Cursor, most: int | None = None) -> Chunks:
     """The rows of a query. A query that is not read to its end keeps writers out, until this is closed."""
     with contextlib.closing(cursor):
         step = _FIRST_ROWS
         while rows := cursor.fetchmany(step):
             size = sum(len(value) for row in rows for value in row if isinstance(value, str | bytes))
-            step = max(1, min(_FETCH_ROWS, _FETCH_BYTES * len(rows) // max(size, 1)))
+            step = max(1, min(most or _FETCH_ROWS, _FETCH_BYTES * len(rows) // max(size, 1)))
             yield rows
 
 
