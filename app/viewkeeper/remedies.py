@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _COMMAND = re.compile(
-    r"(?P<command>viewkeeper (?:init|run|capture))(?P<option> --reload| --remove)?(?=$|[`'\"),;]| first\b| or )"
+    r"(?P<command>viewkeeper (?:init|run|capture))(?P<option> --reload| --remove)?"
+    r"(?=$|[`'\"),;]| first\b| or | --forget )"
 )
 _SUBJECT = re.compile(r"\bsource (?P<source>\w+)|\btopic (?P<topic>[\w.-]*\w)|\bviews?[. /](?P<view>\w+)")
 

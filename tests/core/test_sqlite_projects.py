@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections import Counter
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any
 import orjson
 import pytest
 
-from viewkeeper.capture import sqlite_triggers
+from viewkeeper.capture import lag, sqlite_triggers
 from viewkeeper.capture.sqlite_capture import SqliteCapture
 from viewkeeper.capture.sqlite_triggers import check_schema, install, install_marks
-from viewkeeper.errors import SourceError
+from viewkeeper.errors import SourceError, UsageError
 from viewkeeper.managers.sources import sqlite_log as log
 from viewkeeper.managers.sources.sqlite import SqliteSource
 from viewkeeper.managers.sources.sqlite_projects import Who
+from viewkeeper.managers.sources.sqlite_schema import OWN
 from viewkeeper.messages import Ask
 
 ANN = Who("a1", "shop", "/ann/warehouse", "ann.shop")
@@ -52,7 +54,9 @@ class Shop:
         return log.last_id(self.db)
 
     def triggers_on(self) -> set[str]:
-        return {table for (table,) in self.db.execute("SELECT tbl_name FROM sqlite_schema WHERE type = 'trigger'")}
+        """Of the database's own tables."""
+        found = self.db.execute("SELECT tbl_name FROM sqlite_schema WHERE type = 'trigger'")
+        return {table for (table,) in found if not table.startswith(OWN)}
 
 
 @pytest.fixture
@@ -98,7 +102,7 @@ def test_the_log_is_pruned_only_as_far_as_everyone_who_needs_a_relation_has_come
     shop.source(ANN).require(str(last))
     shop.source(BOB).require(str(shop.state().projects[BOB.key].pruned))
     assert shop.capture(BOB).prune(last) == last
-    assert shop.db.execute(f"SELECT count(*) FROM {log.LOG}").fetchone() == (0,)
+    assert shop.db.execute(f"SELECT id FROM {log.LOG}").fetchall() == [(last,)], "it keeps ids from being used again"
 
 
 def test_a_project_whose_tables_are_idle_does_not_hold_back_the_log_of_others(shop: Shop) -> None:
@@ -108,7 +112,7 @@ def test_a_project_whose_tables_are_idle_does_not_hold_back_the_log_of_others(sh
     shop.db.executemany("INSERT INTO u VALUES (?)", [(i,) for i in range(20)])
     assert shop.source(ANN).last_change() == idle, "nobody will tell her of more"
     shop.capture(BOB).prune(shop.last())
-    assert shop.told(BOB) == []
+    assert shop.told(BOB) == [("u", 19)], "the newest row stays"
     shop.source(ANN).require(idle)
     snapshot = shop.source(ANN).freeze(idle, hold=True)
     assert snapshot.since == int(idle)
@@ -131,6 +135,42 @@ def test_removing_one_projects_capture_leaves_the_others_and_says_so(shop: Shop)
             who.require(position)
     assert shop.capture(BOB).remove() == ["triggers and change log removed"]
     assert shop.triggers_on() == set()
+
+
+def test_who_keeps_a_log_long_is_named_with_the_way_to_be_rid_of_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lag, "IDLE", 0.0)
+    shop.capture(ANN).install({"t": ["id"]})
+    shop.capture(BOB).install({"t": ["id"], "u": ["id"]})
+    shop.db.execute("INSERT INTO t VALUES (1, '', ''), (2, '', '')")
+    shop.db.execute("INSERT INTO u VALUES (3)")
+    shop.capture(ANN).prune(shop.last())
+    (warning,) = shop.capture(ANN).warnings({"t": ["id"]})
+    assert lag.sqlite_lag("shop", shop.path, 0, True, ANN).kept_for == [warning]
+    assert re.search(
+        r"keeps 3 rows for the project of /bob/warehouse alone, .* nothing since 20\d\d-\d\d-\d\dT", warning
+    )
+    assert warning.endswith("run `viewkeeper capture --forget /bob/warehouse`")
+    assert lag.sqlite_lag("shop", shop.path, 0, True, BOB).kept_for == [], "she has moved"
+    with pytest.raises(UsageError, match="is this project; use --remove"):
+        shop.capture(ANN).forget("/ann/warehouse")
+    assert shop.capture(ANN).forget("/nobody") == []
+    assert shop.capture(ANN).forget("/bob/warehouse") == ["no longer captured for the project of /bob/warehouse"]
+    assert shop.capture(ANN).warnings({"t": ["id"]}) == []
+    assert shop.triggers_on() == {"t"}
+    with pytest.raises(SourceError, match="no longer captured for this project, only for others"):
+        shop.source(BOB).require(str(shop.last()))
+
+
+def test_marks_are_not_kept_for_a_neighbour_who_has_no_use_for_them(shop: Shop) -> None:
+    shop.capture(ANN).install({"t": ["id"]})
+    shop.capture(BOB).install({"u": ["id"]})
+    install_marks("shop", shop.path, [["shop", "crm"]], ANN)
+    for i in range(5):
+        shop.db.execute(f"INSERT INTO {log.GLOBAL_TXN} VALUES ('g{i}', 'shop,crm')")
+    shop.capture(ANN).prune(shop.last())
+    assert shop.db.execute(f"SELECT count(*) FROM {log.LOG} WHERE op = 'part'").fetchone() == (1,), "the newest row"
 
 
 def test_a_project_that_comes_back_does_not_take_what_it_missed_for_known(shop: Shop) -> None:

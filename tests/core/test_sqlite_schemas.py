@@ -121,6 +121,20 @@ def test_a_journal_mode_in_which_the_reader_of_a_large_table_in_one_piece_holds_
     assert capture_of(path).warnings(used) == []
 
 
+def test_a_foreign_key_whose_violation_sqlite_accepts_only_without_triggers_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA foreign_keys = ON")
+    db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, p INTEGER REFERENCES t (id) ON DELETE SET NULL)")
+    db.execute("CREATE TABLE u (id INTEGER PRIMARY KEY, p INTEGER REFERENCES u (id) ON DELETE CASCADE)")
+    db.execute("INSERT INTO t VALUES (1, 1)")
+    (warning,) = capture_of(path).warnings({"t": ["id"], "u": ["id"]})
+    assert warning.startswith("table t: REPLACE with a row that breaks the table's foreign key to itself")
+    db.execute("CREATE TRIGGER mine AFTER UPDATE ON t BEGIN SELECT 1; END")
+    with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):  # by anybody's trigger, not by ours alone
+        db.execute("REPLACE INTO t VALUES (1, 9)")
+
+
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_init_refuses_check_refuses_in_the_same_words(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "shop.db"

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
+import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from viewkeeper.capture.postgres_state import Connection, connected
 from viewkeeper.config_sources import PostgresConfig
+from viewkeeper.counts import some
 from viewkeeper.managers.sources import sqlite_log as log
+from viewkeeper.managers.sources.sqlite_projects import NOBODY, Who, claims
 
 PATIENCE = 2.0
 """Seconds within which a reader that is at work passes what was logged before."""
+
+IDLE = 600.0
+"""Seconds after which a project that reads nothing of what is kept for it is worth a word."""
 
 _POLL = 0.02
 _PADDING = 64  # bytes between two records of PostgreSQL's log that hold nothing: no change is so small
@@ -27,19 +35,34 @@ class Lag:
     running: bool
     changes: Mapping[str, int] = field(default_factory=dict)
     bytes: int | None = 0
+    kept_for: Sequence[str] = ()  # what neighbours keep a log that is shared from being shortened, in words
 
 
-def sqlite_lag(name: str, path: str, position: int, running: bool) -> Lag:
+def sqlite_lag(name: str, path: str, position: int, running: bool, who: Who = NOBODY) -> Lag:
     """``position`` is that of the topic's last update, or of the newest cut."""
     place = f"source {name}"
     db = log.connect(path, place)
     try:
         with log.reporting(place), log.reading(db):
-            log.read_state(db, place)
+            kept = kept_for(db, log.read_state(db, place), who)
             counted = f"SELECT coalesce(relation, ''), count(*) FROM {log.LOG} WHERE id > ? AND op <> 'boundary'"
-            return Lag(running, dict(db.execute(f"{counted} GROUP BY 1", (position,)).fetchall()))
+            return Lag(running, dict(db.execute(f"{counted} GROUP BY 1", (position,)).fetchall()), kept_for=kept)
     finally:
         db.close()
+
+
+def kept_for(db: sqlite3.Connection, state: log.LogState, who: Who) -> list[str]:
+    """For which projects that have not moved for a while the log keeps rows: each with the way to be rid of it."""
+    found = []
+    for claim in claims(db, log.LOG, state.projects, who.key):
+        if time.time() * 1000 - claim.moved > IDLE * 1000:
+            since = (
+                datetime.fromtimestamp(claim.moved / 1000, UTC).isoformat()[:16] + "Z" if claim.moved else "long ago"
+            )
+            what = f"its change log keeps {some(claim.rows, 'row')} for the project of {claim.who.where} alone"
+            remedy = f"if that was given up, run `viewkeeper capture --forget {shlex.quote(claim.who.where)}`"
+            found.append(f"{what}, which has read nothing since {since}; {remedy}")
+    return found
 
 
 _READER = """

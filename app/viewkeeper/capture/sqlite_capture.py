@@ -17,10 +17,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
+from viewkeeper.capture.lag import kept_for
 from viewkeeper.capture.sqlite_triggers import check_schema, install, install_marks, remove, unfit
 from viewkeeper.capture.update_pieces import UpdatePieces, encode_updates
 from viewkeeper.capture.update_topic import Fenced, TooLarge, UpdateTopic
-from viewkeeper.errors import KafkaError, Problem, SourceError, SourceUnreachable
+from viewkeeper.errors import KafkaError, Problem, SourceError, SourceUnreachable, UsageError
 from viewkeeper.managers.sources import sqlite_log as log
 from viewkeeper.managers.sources.sqlite_pieces import SECONDS
 from viewkeeper.managers.sources.sqlite_projects import NOBODY, Needs, Who
@@ -35,6 +36,15 @@ LARGE = 100_000_000
 _MOST_UPDATES, _MOST_BYTES = 1_000, 10_000_000  # of one Kafka transaction: it must end long before its timeout
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 
+_UNDIVIDED = (
+    "table {0}: in journal mode {1} nobody can write while it is read, and its descending key keeps it in one piece; "
+    "set PRAGMA journal_mode = WAL if that takes longer than writers wait"
+)
+_REFUSED = (
+    "table {0}: REPLACE with a row that breaks the table's foreign key to itself (ON DELETE SET NULL) is accepted by "
+    "SQLite only while the table has no trigger; once it is captured, SQLite refuses it"
+)
+
 logger = logging.getLogger(__name__)
 
 
@@ -43,8 +53,9 @@ class SqliteCapture:
 
     ``floor`` gives the position of the newest cut: a topic that retention emptied says no longer what was sent, but all
     that a cut holds was. ``spans`` are the sets of sources that transactions may span. ``known`` gives the identities
-    of the logs that cuts were made from: another log is refused, for its positions mean something else. ``who`` names
-    the project: others may use the same database, each with a topic of its own.
+    of the logs that cuts were made from: another log is refused, for its positions mean something else; ``pruned`` is
+    where it began at the last look. ``who`` names the project: others may use the same database, each with a topic of
+    its own.
     """
 
     def __init__(
@@ -57,6 +68,7 @@ class SqliteCapture:
         spans: Sequence[Collection[str]] = (),
         known: Callable[[], Collection[str]] = frozenset,
         who: Callable[[], Who] | None = None,
+        pruned: Callable[[], int] = lambda: 0,
     ):
         self.name = name
         self.path = path
@@ -66,6 +78,8 @@ class SqliteCapture:
         self.spans = spans
         self.known = known
         self.who = who or (lambda: Who("", name, "", topic))
+        self.pruned = pruned
+        self._began = 0  # where the log began when it was read last
         self._seen: str | None = None  # the identity of the log that was read first
         self.sent = 0
         self._installed: list[str] = []
@@ -95,13 +109,12 @@ class SqliteCapture:
             with log.reporting(self.place), log.reading(db):
                 (mode,) = db.execute("PRAGMA journal_mode").fetchone()
                 tables = [table for relation in relations if (table := read_table(db, relation))]
+                kept = kept_for(db, log.read_state(db, self.place), self.who()) if log.is_installed(db) else []
         finally:
             db.close()
-        if mode == "wal" or os.path.getsize(self.path) < LARGE:
-            return []
-        what = f"in journal mode {mode} nobody can write while it is read, and its descending key keeps it in one piece"
-        remedy = "set PRAGMA journal_mode = WAL if that takes longer than writers wait"
-        return [f"table {table.name}: {what}; {remedy}" for table in tables if not table.is_divisible]
+        large = mode != "wal" and os.path.getsize(self.path) >= LARGE
+        undivided = [_UNDIVIDED.format(table.name, mode) for table in tables if large and not table.is_divisible]
+        return [*kept, *undivided, *(_REFUSED.format(table.name) for table in tables if table.nulls_itself)]
 
     def installed(self) -> list[str]:
         return self._installed
@@ -165,6 +178,21 @@ class SqliteCapture:
             return [f"no longer captured for this project; the change log stays for {', '.join(others)}"]
         return ["triggers and change log removed"]
 
+    def forget(self, where: str) -> list[str]:
+        """Takes out what was installed for the project of another warehouse, which was given up; tells what it did."""
+        db = log.connect(self.path, self.place)
+        try:
+            with log.reporting(self.place), log.reading(db):
+                records = log.read_state(db, self.place).projects if log.is_installed(db) else {}
+        finally:
+            db.close()
+        given_up = [needs.who for needs in records.values() if needs.who.where == where]
+        if self.who().where == where:
+            raise UsageError.at("capture", f"--forget {where} is this project", "use --remove")
+        for who in given_up:
+            remove(self.name, self.path, who)
+        return [f"no longer captured for the project of {where}"] if given_up else []
+
     def prune(self, position: int) -> int:
         """Deletes the log up to ``position``, which a cut holds; see ``sqlite_pruning.prune``."""
         db = log.connect(self.path, self.place)
@@ -197,6 +225,7 @@ class SqliteCapture:
             self.topic.open()
             self._me = self.who()
             self._schema = self._data = None
+            self._began = max(self._began, self.pruned())
             with log.reporting(self.place):
                 self.sent = self._start(db)
             while not stop.is_set() and not log.is_replaced(db, self.path, self.place):
@@ -228,7 +257,8 @@ class SqliteCapture:
         state = log.read_state(db, self.place)
         log.require_identity(state, self._known, self.place)
         log.require_needs(state, self._me, self.place)
-        self._seen = state.identity or None
+        log.require_unreverted(state, self._me, self._began, self.place)
+        self._seen, self._began = state.identity or None, state.pruned_for(self._me)
         return state
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ def note_needs(db: sqlite3.Connection, state: LogState, relations: Mapping[str, 
             who, state.pruned, {n: {column: c.since for column, _ in c.layout.columns} for n, c in captured.items()}
         )
     if before is None:
-        before = Needs(who, write_boundary(db))
+        before = Needs(who, write_boundary(db), moved=int(time.time() * 1000))
     known = {n: {c: before.relations.get(n, {}).get(c, 0) for c in sorted(used)} for n, used in relations.items()}
     put_state(db, who.key, replace(before, who=who, relations=known).dump())
     return before

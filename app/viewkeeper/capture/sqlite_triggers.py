@@ -36,9 +36,9 @@ from viewkeeper.managers.sources.sqlite_log import (
     writing,
 )
 from viewkeeper.managers.sources.sqlite_projects import NOBODY, Who, needed
-from viewkeeper.managers.sources.sqlite_pruning import forget_unneeded
+from viewkeeper.managers.sources.sqlite_pruning import forget_unneeded, guard
 from viewkeeper.managers.sources.sqlite_schema import OWN, Table, quoted, read_table
-from viewkeeper.managers.sources.sqlite_watch import used_problems
+from viewkeeper.managers.sources.sqlite_watch import renamed_columns, used_problems
 
 _MOST_COLUMNS = 900  # twice that and the log's own stay below SQLite's 2000
 _COLLATIONS = {"BINARY", "NOCASE", "RTRIM"}
@@ -165,9 +165,9 @@ def check_schema(
 def _stale(db: sqlite3.Connection, place: str, state: LogState, who: Who) -> list[str]:
     """The relations whose triggers must be written anew; SourceError if one can no longer be trusted."""
     needs = state.needs(who)
-    wanted = state.tables if needs is None else needs.relations
+    wanted = None if needs is None else needs.relations
     _raise_problems(place, used_problems(db, state, wanted))
-    return [n for n, c in state.tables.items() if n in wanted and c.active and _is_stale(db, n, c)]
+    return [n for n, c in state.tables.items() if (wanted is None or n in wanted) and c.active and _is_stale(db, n, c)]
 
 
 # ---- installing
@@ -179,6 +179,7 @@ def install_on(
     first = not is_installed(db)
     if first:
         _create_log(db)
+    guard(db)
     state = read_state(db, place)
     if not state.identity:
         put_state(db, "identity", uuid.uuid4().hex)  # also for a log from before logs had one
@@ -289,6 +290,9 @@ def _refit(db: sqlite3.Connection, place: str, relation: str, captured: Captured
     table = read_table(db, relation)
     _raise_problems(place, _unfit_table(relation, table))
     assert table is not None
+    if renamed := renamed_columns(captured, table):
+        what = f"{relation} was altered, and its column {next(iter(renamed))}, which another project uses, was renamed"
+        raise SourceError.at(place, what, "rename it back, or run `viewkeeper init --reload` for that project first")
     if _may_miss(db, relation, captured, table, sent):
         what = f"{relation}: a unique index was added while changes were made; REPLACE may have deleted rows unseen"
         raise SourceError.at(place, what, _RELOAD)
@@ -359,6 +363,8 @@ def _is_stale(db: sqlite3.Connection, relation: str, captured: Captured) -> bool
     table = read_table(db, relation)
     assert table is not None, "used_problems names missing tables"
     own_newest = table.triggers[-1][0].startswith(OWN)
+    # A column that was renamed is logged as before, and stops only those who use it.
+    table = table.called({now: before for before, now in renamed_columns(captured, table).items()})
     writer = _writer(table, captured)
     fits = _fingerprint(writer) == captured.fingerprint
     return not (own_newest and fits and _layout(writer) == captured.layout.columns)

@@ -119,7 +119,8 @@ def captured(names: Collection[str], looked: Looked | None) -> dict[str, Any]:
         return {"capture_running": None if looked is None else looked.lag}
     lag: Lag = looked.lag
     changes = _changes(lag, names) if lag.bytes == 0 else None
-    return {"capture_running": lag.running, "uncaptured": changes, "uncaptured_bytes": lag.bytes}
+    kept = {"kept_for": list(lag.kept_for)}
+    return {"capture_running": lag.running, "uncaptured": changes, "uncaptured_bytes": lag.bytes, **kept}
 
 
 def _changes(lag: Lag, names: Collection[str]) -> int:

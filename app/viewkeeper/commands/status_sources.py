@@ -12,13 +12,15 @@ from typing import Any, Literal
 from viewkeeper.capture.lag import Lag, postgres_lag, sqlite_lag
 from viewkeeper.capture.presence import Presence
 from viewkeeper.config import Config
+from viewkeeper.config_groups import ALL
 from viewkeeper.config_sources import PostgresConfig, SqliteConfig
 from viewkeeper.errors import KafkaError, ViewkeeperError
-from viewkeeper.job.assembly import make_source
+from viewkeeper.job.assembly import make_source, who
 from viewkeeper.job.source_identity import SourceIdentities
 from viewkeeper.queue import consumer
 from viewkeeper.queue.outstanding import Outstanding, told
 from viewkeeper.warehouse.groups import groups
+from viewkeeper.warehouse.layout import Layout
 from viewkeeper.warehouse.reader import WarehouseReader
 
 UNKNOWN = "unknown"
@@ -106,7 +108,8 @@ def _sqlite_lag(config: Config, name: str, section: SqliteConfig, start: Start |
         return Lag(running)
     if isinstance(topic, str) or topic.rest:  # it is not known what was sent last
         return Lag(running, bytes=None)
-    return sqlite_lag(name, str(section.path), max(start.position, topic.last), running)
+    me = who(config, name, Layout(config.warehouse, ALL).id())
+    return sqlite_lag(name, str(section.path), max(start.position, topic.last), running, me)
 
 
 def side_by_side(looks: Mapping[str, Callable[[], Any]], seconds: float = DEADLINE) -> dict[str, Any]:

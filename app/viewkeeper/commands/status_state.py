@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -102,7 +102,8 @@ class SourceState:
 
     ``messages_behind`` counts the messages of ``updates_behind`` updates that the topic holds and that some group has
     in no cut. What the source's own log holds and the topic does not is ``uncaptured``: changes of rows, or bytes of
-    the log (``uncaptured_bytes``), of which nobody knows whether they hold any.
+    the log (``uncaptured_bytes``), of which nobody knows whether they hold any. ``kept_for`` says, in words, for which
+    other projects that do not move the log is kept.
     """
 
     topic: str
@@ -115,6 +116,7 @@ class SourceState:
     capture_running: bool | str | None = None
     uncaptured: int | None = None
     uncaptured_bytes: int | None = None
+    kept_for: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,8 @@ def troubles(state: State) -> Iterator[Text]:
         if source.capture_running is False and source.position is not None:
             left = unsent(source)
             yield Text(f"source {name} is not being captured{left and f': {left} to send'}", style=TROUBLE)
+        for what in source.kept_for:
+            yield Text(completed(f"source {name}: {what}"), style="bold")
     for name, view in state.views.items():
         if not view.exact:
             yield Text(f"view {name} is not exact: {view.reason}", style=TROUBLE)

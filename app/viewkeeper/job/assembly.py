@@ -136,6 +136,7 @@ def make_capture(config: Config, name: str) -> Capture:
         config.global_txn,
         lambda: known_logs(config.warehouse, name),
         lambda: who(config, name, Layout(config.warehouse, ALL).id()),
+        lambda: pruned_log(config.warehouse, name),
     )
 
 
@@ -151,9 +152,17 @@ def oldest_position(warehouse: Path, source: str, disk: Disk = SAFE) -> int:
 
 def known_logs(warehouse: Path, source: str) -> frozenset[str]:
     """The identities of the change logs that the newest cuts were made from, as far as they are remembered."""
+    return frozenset(identity["log"] for identity in _told(warehouse, source) if "log" in identity)
+
+
+def pruned_log(warehouse: Path, source: str) -> int:
+    """Where a source's change log began when it was looked at last."""
+    return max((int(identity["pruned"]) for identity in _told(warehouse, source) if "pruned" in identity), default=0)
+
+
+def _told(warehouse: Path, source: str) -> list[Mapping[str, str]]:
     using = [group for group, cut in _newest_cuts(warehouse) if source in cut.positions]
-    told = [SourceIdentities.of(warehouse, group).of_source(source) for group in using]
-    return frozenset(identity["log"] for identity in told if "log" in identity)
+    return [SourceIdentities.of(warehouse, group).of_source(source) for group in using]
 
 
 def _newest_cuts(warehouse: Path) -> list[tuple[str, Cut]]:

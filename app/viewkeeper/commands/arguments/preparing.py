@@ -28,6 +28,11 @@ def _capture(p: argparse.ArgumentParser) -> None:
         help="take triggers and change log, or publication and slot, out of the sources again, and end",
     )
     p.add_argument(
+        "--forget",
+        metavar="WAREHOUSE",
+        help="the project of that warehouse was given up: SQLite's change logs are no longer kept for it; and end",
+    )
+    p.add_argument(
         "--print",
         metavar="SOURCE",
         nargs="*",

@@ -90,6 +90,7 @@ class SqliteSource:
         self._local = threading.local()
         self._snapshots = 0  # begun or ended so far
         self._log = ""  # the identity of the log that was read first
+        self._pruned = 0  # where it began when it was read last
 
     def __getstate__(self) -> dict[str, Any]:
         return {"name": self.name, "path": self.path, "who": self.who, "log": self._log}
@@ -137,14 +138,16 @@ class SqliteSource:
         self._watches = {relation: tuple(columns) for relation, columns in relations.items()}
 
     def identity(self) -> dict[str, str]:
-        """Which log the database has: its positions mean nothing to another."""
-        identity = self._log_state().identity
-        return {"log": identity} if identity else {}
+        """Which log the database has, as positions mean nothing to another; and where it begins."""
+        state = self._log_state()
+        return {"log": state.identity, "pruned": str(state.pruned_for(self.who))} if state.identity else {}
 
     def require_identity(self, known: Mapping[str, str]) -> None:
         db = self._session().db
         with log.reporting(self.place), log.reading(db):
             log.require_known(db, [known["log"]] if "log" in known else [], self.place)
+            if "pruned" in known:
+                log.require_unreverted(log.read_state(db, self.place), self.who, int(known["pruned"]), self.place)
 
     def require(self, position: str) -> None:
         session = self._session()
@@ -210,7 +213,8 @@ class SqliteSource:
         state = log.read_state(db, self.place)
         log.require_identity(state, [self._log] if self._log else [], self.place)
         log.require_needs(state, self.who, self.place)
-        self._log = state.identity
+        log.require_unreverted(state, self.who, self._pruned, self.place)
+        self._log, self._pruned = state.identity, state.pruned_for(self.who)
         return state
 
     def _require_captured(self, state: log.LogState) -> None:

@@ -10,9 +10,10 @@ update spans it, and it belongs to none. A ``part`` is written by the program wh
 several sources (``_viewkeeper_global_txn``): ``b0`` is that one's id, ``a0`` its sources, separated by commas. It
 belongs to an update and counts as a change of it in every position: the update is told even if it has no other.
 
-Law: within a log no id ever means two things; ``sqlite_sequence`` outlives even the log. Two logs may well use the same
-ids: so each has an *identity*, made at random with it, and a position counts only with the log of that identity. An
-older copy of a database has the same identity, and is told by its log's end, which lies before what was delivered.
+Law: within a log no id ever means two things; ``sqlite_sequence`` outlives even the log, and the newest row is never
+deleted, should somebody empty that. Two logs may well use the same ids: so each has an *identity*, made at random with
+it, and a position counts only with the log of that identity. An older copy of a database has the same identity, and is
+told by its log's end, which lies before what was delivered, or by its beginning, which only moves forward.
 """
 
 from __future__ import annotations
@@ -280,6 +281,14 @@ def require_identity(state: LogState, known: Collection[str], place: str) -> Non
     """Raises SourceError if the log is none of those that are known; without any, every log will do."""
     if known and state.identity not in known:
         what = "is another database than the one that was captured, or its change log was removed and made anew"
+        raise SourceError.at(place, what, OTHER_DATABASE)
+
+
+def require_unreverted(state: LogState, who: Who, known: int, place: str) -> None:
+    """Raises SourceError if the log begins before ``known``, from where on it was kept once: it is an older copy's."""
+    pruned = state.pruned_for(who)
+    if pruned < known:
+        what = f"its change log begins at {pruned}, but began at {known} before: is it an older copy?"
         raise SourceError.at(place, what, OTHER_DATABASE)
 
 

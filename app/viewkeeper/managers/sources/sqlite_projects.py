@@ -8,6 +8,7 @@ relation has passed it. So nobody's history depends on what another one does.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -42,6 +43,7 @@ class Needs:
     pruned: int  # rows of these relations up to here may be gone
     relations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     spans: tuple[tuple[str, ...], ...] = ()  # the sets of sources that transactions may span
+    moved: int = 0  # when ``pruned`` was noted, in milliseconds since 1970; 0 where nobody noted it
 
     def since(self, relation: str, columns: Iterable[str]) -> int:
         """The log id past which all changes of these columns are known; 0 if none of them is needed."""
@@ -58,13 +60,16 @@ class Needs:
     def protects(self) -> tuple[str, list[str | int]]:
         """A condition on a row of the log, with its parameters: must it stay for this record's sake?"""
         names = list(self.relations)
-        return f"(id > ? AND (relation IS NULL OR relation IN ({', '.join('?' * len(names))})))", [self.pruned, *names]
+        unrelated = "relation IS NULL" if self.spans else "op = 'boundary'"  # marks are for those who have spans
+        related = f"relation IS NOT NULL AND relation IN ({', '.join('?' * len(names))})"
+        text = f"(id > ? AND ({unrelated} OR {related}))"
+        return text, [self.pruned, *names]
 
     @classmethod
     def load(cls, text: str) -> Needs:
         raw = orjson.loads(text)
         spans = tuple(tuple(spanned) for spanned in raw["spans"])
-        return cls(Who(**raw["who"]), raw["pruned"], raw["relations"], spans)
+        return cls(Who(**raw["who"]), raw["pruned"], raw["relations"], spans, raw.get("moved", 0))
 
     def dump(self) -> str:
         return orjson.dumps(self).decode()
@@ -80,3 +85,26 @@ def unprotected(records: Collection[Needs]) -> tuple[str, list[str | int]]:
     conditions = [needs.protects() for needs in records]
     text = " AND ".join(f"NOT {condition}" for condition, _ in conditions) or "1"
     return text, [parameter for _, parameters in conditions for parameter in parameters]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A neighbour for whose sake alone the log has kept rows since a moment; ``moved`` as in ``Needs``."""
+
+    who: Who
+    rows: int
+    moved: int
+
+
+def claims(db: sqlite3.Connection, log: str, projects: Mapping[str, Needs], mine: str) -> list[Claim]:
+    """Of each other record, how many rows would go if it went."""
+    found = []
+    for key, needs in projects.items():
+        if key == mine:
+            continue
+        needed, by_it = needs.protects()
+        free, by_others = unprotected([other for name, other in projects.items() if name != key])
+        query = f"SELECT count(*) FROM {log} WHERE relation IS NOT NULL AND {needed} AND {free}"
+        (rows,) = db.execute(query, [*by_it, *by_others]).fetchone()
+        found.append(Claim(needs.who, rows, needs.moved))
+    return [claim for claim in found if claim.rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from viewkeeper.managers.sources.sqlite_projects import NOBODY, Who, unprotected
 
 HOLD_SECONDS = 3600
 _PRUNE_ROWS = 5000
+_PRUNING = "pruning"  # in the state while rows may be deleted
 
 
 def hold(db: sqlite3.Connection, since: int) -> str:
@@ -71,17 +72,33 @@ def _forget(db: sqlite3.Connection, state: LogState, who: Who, until: int) -> No
     """Somebody needs nothing up to ``until`` any more: what nobody else needs either is deleted."""
     others, parameters = unprotected([needs for key, needs in state.projects.items() if key != who.key])
     lowest = state.pruned_for(who) if who.key in state.projects else 0
-    db.execute(f"DELETE FROM {LOG} WHERE id >= ? AND id <= ? AND {others}", (lowest, until, *parameters))
+    _delete(db, f"id >= ? AND id <= ? AND {others}", (lowest, until, *parameters))
     put_state(db, "pruned", max(state.pruned, until))
     if (needs := state.needs(who)) is not None:
-        put_state(db, who.key, replace(needs, pruned=until).dump())
+        put_state(db, who.key, replace(needs, pruned=until, moved=int(time.time() * 1000)).dump())
 
 
 def forget_unneeded(db: sqlite3.Connection, state: LogState) -> None:
     """Deletes what no record needs, for after one has gone or needs less; the caller holds the write lock."""
     nobody, parameters = unprotected(list(state.projects.values()))
     raise_sequence(db, "", 0)
-    db.execute(f"DELETE FROM {LOG} WHERE {nobody}", parameters)
+    _delete(db, nobody, parameters)
+
+
+def guard(db: sqlite3.Connection) -> None:
+    """Lets nobody but this module delete or alter what the log holds; the caller holds the write lock."""
+    refuse = "SELECT RAISE(ABORT, 'viewkeeper: views depend on this change log; see viewkeeper capture --remove')"
+    allowed = f"EXISTS (SELECT 1 FROM {STATE} WHERE key = '{_PRUNING}')"
+    for event, condition in (("DELETE", f"WHEN NOT {allowed} "), ("UPDATE", "")):
+        name = f"{LOG}_{event}".lower()
+        db.execute(f"CREATE TRIGGER IF NOT EXISTS {name} BEFORE {event} ON {LOG} {condition}BEGIN {refuse}; END")
+
+
+def _delete(db: sqlite3.Connection, condition: str, parameters: Sequence[Any]) -> None:
+    """Deletes rows, but never the newest: as long as it is there, SQLite gives no id a second time."""
+    put_state(db, _PRUNING, 1)
+    db.execute(f"DELETE FROM {LOG} WHERE {condition} AND id < (SELECT max(id) FROM {LOG})", parameters)
+    db.execute(f"DELETE FROM {STATE} WHERE key = ?", (_PRUNING,))
 
 
 def _active_holds(db: sqlite3.Connection) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -68,6 +68,7 @@ class Table:
     triggers: tuple[tuple[str, str], ...]  # (name, SQL), oldest first, ours included
     referenced: bool  # by a foreign key that acts on this table's changes
     foreign: frozenset[str] = frozenset()  # the columns that refer to rows of the table itself
+    nulls_itself: bool = False  # such a column is set to NULL when its row is deleted
     left_out: frozenset[str] = frozenset()  # the names, in small letters, of columns that ``narrowed`` took out
 
     @property
@@ -135,6 +136,10 @@ class Table:
             left_out=frozenset(c.name.lower() for i, c in enumerate(self.columns) if i not in place),
         )
 
+    def called(self, names: Mapping[str, str]) -> Table:
+        """The same table with other names for some columns."""
+        return replace(self, columns=tuple(replace(c, name=names.get(c.name, c.name)) for c in self.columns))
+
     def position(self, column: str) -> int | None:
         return next((i for i, c in enumerate(self.columns) if c.name == column), None)
 
@@ -189,6 +194,7 @@ def read_table(db: sqlite3.Connection, name: str) -> Table | None:
         ),
         referenced=is_table and _referenced(db, name),
         foreign=_self_references(db, name, columns) if is_table else frozenset(),
+        nulls_itself=is_table and _nulls_itself(db, name),
     )
 
 
@@ -250,6 +256,11 @@ def _self_references(db: sqlite3.Connection, table: str, columns: tuple[TableCol
     rows = db.execute('SELECT "from" FROM pragma_foreign_key_list(?1) WHERE "table" = ?1 COLLATE NOCASE', (table,))
     referring = {name.lower() for (name,) in rows}
     return frozenset(c.name for c in columns if c.name.lower() in referring)
+
+
+def _nulls_itself(db: sqlite3.Connection, table: str) -> bool:
+    query = "SELECT 1 FROM pragma_foreign_key_list(?1) WHERE \"table\" = ?1 COLLATE NOCASE AND on_delete = 'SET NULL'"
+    return db.execute(query, (table,)).fetchone() is not None
 
 
 def _referenced(db: sqlite3.Connection, table: str) -> bool:
