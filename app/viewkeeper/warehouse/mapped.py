@@ -6,7 +6,7 @@ What is mapped from a file takes memory only while there is some to spare.
 from __future__ import annotations
 
 import contextlib
-import os
+import mmap
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -58,15 +58,16 @@ def _spooled(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 
 class Spool:
-    """A file that record batches are written to, to be mapped as one table; it has gone once nobody uses the table."""
+    """A file that record batches are written to, to be mapped as one table; it has gone once nobody uses the table.
+
+    It has no name: whatever ends this process, nothing of it stays.
+    """
 
     def __init__(self, schema: pa.Schema):
         self._place = Path(tempfile.gettempdir())
         with storage(self._place):
-            handle, self._path = tempfile.mkstemp(prefix="viewkeeper-", suffix=".arrow")
-            os.close(handle)
-            self._sink = pa.OSFile(self._path, "wb")
-            self._writer = pa.ipc.new_file(self._sink, schema)
+            self._file = tempfile.TemporaryFile(prefix="viewkeeper-")  # noqa: SIM115 (it outlives this call)
+            self._writer = pa.ipc.new_file(pa.PythonFile(self._file, "w"), schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         with storage(self._place):
@@ -76,11 +77,10 @@ class Spool:
         """All that was written; no more may be."""
         with storage(self._place):
             self._writer.close()
-            self._sink.close()
-            return pa.ipc.open_file(pa.memory_map(self._path)).read_all()
+            self._file.flush()
+            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+            return pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._sink.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path)
+        with contextlib.suppress(OSError):  # a full disk; what is mapped is there
+            self._file.close()

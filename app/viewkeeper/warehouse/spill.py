@@ -27,7 +27,7 @@ class Consolidator:
     """Sums a stream of bags into one consolidated bag, in memory at most about ``limit_rows`` and ``limit_bytes``.
 
     ``schema`` names every column, ``_count`` among them; two rows are the same row if they agree ``by`` those
-    columns (all but ``_count`` unless told). Use it as a context, so that its files on disk go away.
+    columns (all but ``_count`` unless told). Use it as a context, so that its files, which have no name, go away.
     """
 
     def __init__(
@@ -35,7 +35,6 @@ class Consolidator:
         schema: pa.Schema,
         by: Sequence[str] | None = None,
         limit_rows: int = LIMIT_ROWS,
-        folder: Path | None = None,
         limit_bytes: int = LIMIT_BYTES,
         _depth: int = 0,
     ):
@@ -44,7 +43,6 @@ class Consolidator:
         self.by = list(by) if by is not None else [name for name in schema.names if name != COUNT]
         self.limit_rows = limit_rows
         self.limit_bytes = limit_bytes
-        self._folder = folder
         self._depth = _depth
         self._held: list[pa.Table] = []
         self._rows = self._bytes = 0
@@ -101,7 +99,7 @@ class Consolidator:
             self._held, self._rows, self._bytes = [table], len(table), table.nbytes
             return
         if self._parts is None:
-            self._parts = _Parts(self.schema, self.by, self._depth, self._folder)
+            self._parts = _Parts(self.schema, self.by, self._depth)
         self._parts.write(table)
 
     def _part_results(self, parts: _Parts, part: int) -> Iterator[pa.Table]:
@@ -109,9 +107,7 @@ class Consolidator:
         # A part that is still too large is split by another hash; equal hashes cannot be split, so not for
         # ever.
         if too_large and self._depth < 3:
-            with Consolidator(
-                self.schema, self.by, self.limit_rows, self._folder, self.limit_bytes, self._depth + 1
-            ) as smaller:
+            with Consolidator(self.schema, self.by, self.limit_rows, self.limit_bytes, self._depth + 1) as smaller:
                 for table in parts.read(part):
                     smaller.add(table)
                 yield from smaller.results()
@@ -124,18 +120,17 @@ class Consolidator:
 
 
 class _Parts:
-    """Rows on disk, in files by the hash of the row."""
+    """Rows on disk, in files without a name, by the hash of the row."""
 
-    def __init__(self, schema: pa.Schema, by: Sequence[str], depth: int, folder: Path | None):
+    def __init__(self, schema: pa.Schema, by: Sequence[str], depth: int):
         self._schema, self._by, self._depth = schema, by, depth
         self.rows = [0] * _PARTS
         self.bytes = [0] * _PARTS
-        self._place = folder or Path(tempfile.gettempdir())
+        self._place = Path(tempfile.gettempdir())
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with storage(self._place):
-            self._directory = tempfile.TemporaryDirectory(prefix="viewkeeper-", dir=folder)
-            self._files = [Path(self._directory.name) / f"{part}.arrow" for part in range(_PARTS)]
-            self._writers = [pa.ipc.new_stream(str(file), schema, options=options) for file in self._files]
+            self._files = [tempfile.TemporaryFile(prefix="viewkeeper-") for _ in range(_PARTS)]  # noqa: SIM115
+            self._writers = [pa.ipc.new_stream(pa.PythonFile(f, "w"), schema, options=options) for f in self._files]
 
     def write(self, table: pa.Table) -> None:
         if len(table) == 0:
@@ -157,15 +152,15 @@ class _Parts:
     def read(self, part: int) -> Iterator[pa.Table]:
         with storage(self._place):
             self._writers[part].close()
-        with storage(self._place), pa.ipc.open_stream(str(self._files[part])) as stream:
+            self._files[part].seek(0)
+        with storage(self._place), pa.ipc.open_stream(pa.PythonFile(self._files[part], "r")) as stream:
             for batch in stream:
                 yield pa.Table.from_batches([batch])
 
     def close(self) -> None:
-        for writer in self._writers:
+        for file in self._files:
             with suppress(OSError):  # a full disk; what is written here is not needed any more
-                writer.close()
-        self._directory.cleanup()
+                file.close()
 
     def __enter__(self) -> _Parts:
         return self
