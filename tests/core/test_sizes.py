@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from tests.core import worlds
 from tests.scale import scaled
-from viewkeeper.algebra import hashing, sizes
+from viewkeeper.algebra import hashing, sizes, wide
 from viewkeeper.algebra.bag import COUNT, UPDATE, SignedBag, row_codes
 from viewkeeper.algebra.hashing import row_hashes
 from viewkeeper.algebra.sizes import pieces, row_bytes, rows_at, spans, taken
-from viewkeeper.warehouse import log_rows, view_table
+from viewkeeper.algebra.sql import parse_view
+from viewkeeper.algebra.timeline import POSITION
+from viewkeeper.algebra.types import INTEGER, TEXT, Column, Relation
+from viewkeeper.algorithms.sweep import Queue, Sweep, drive
+from viewkeeper.managers.shared_answers import Shape, SharedAnswers
+from viewkeeper.messages import Answer, Ask
+from viewkeeper.warehouse import log_rows, mapped, view_table
 from viewkeeper.warehouse.log_table import LogTable
 from viewkeeper.warehouse.mapped import SPOOL_BYTES, gather
 from viewkeeper.warehouse.spill import Consolidator
@@ -41,6 +50,23 @@ def random_table(rng: random.Random, rows: int) -> pa.Table:
         )
         rows -= size + 1
     return pa.concat_tables(chunks)
+
+
+_POOLS: list[pa.MemoryPool] = []
+"""What was made in a pool must not outlive it."""
+
+
+def most_held(work: Callable[[], object]) -> int:
+    """The most bytes that Arrow held at a time while something was done."""
+    usual = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(usual)
+    _POOLS.append(counted)
+    pa.set_memory_pool(counted)
+    try:
+        work()
+    finally:
+        pa.set_memory_pool(usual)
+    return int(counted.max_memory())
 
 
 @pytest.mark.parametrize("seed", range(scaled(30, 200)))
@@ -144,15 +170,10 @@ def test_files_of_wide_rows_are_read_a_little_at_a_time_however_large_their_row_
 ) -> None:
     monkeypatch.setattr(log_rows, "BATCH_BYTES", 1 << 20)
     log = log_of_wide_rows(tmp_path, random.Random(1), 20_000)
-    usual = pa.default_memory_pool()
     for read in (lambda: log.rows().batches(UPDATE, 1, 9), lambda: view_table.stored(tmp_path, log.table)):
-        counted = pa.proxy_memory_pool(usual)
-        pa.set_memory_pool(counted)
-        try:
-            assert sum(len(batch) for batch in read()) == 40_000
-        finally:
-            pa.set_memory_pool(usual)
-        assert counted.max_memory() < 10 << 20  # of 40 MB
+        rows: list[int] = []
+        assert most_held(lambda: rows.extend(map(len, read()))) < 10 << 20  # noqa: B023 (of 40 MB)
+        assert sum(rows) == 40_000
 
 
 @pytest.mark.parametrize("seed", range(scaled(5, 30)))
@@ -181,3 +202,81 @@ def test_agree_a_long_text_hashed_in_stretches_has_the_hash_it_has_at_once(
     monkeypatch.setattr(hashing, "_LONG", 0)
     monkeypatch.setattr(hashing, "_CHUNK_BYTES", 7)
     assert row_hashes(table, ["text", "n", "data"]).tolist() == at_once.tolist()
+
+
+@pytest.mark.parametrize("colliding", [False, True])
+@pytest.mark.parametrize("seed", range(scaled(30, 200)))
+def test_agree_wide_texts_have_the_codes_that_arrows_dictionary_gives_them(
+    seed: int, colliding: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = random_table(random.Random(seed), 60)
+    places = np.random.default_rng(seed).integers(0, len(table), 40)
+    expected = [
+        canonical(row_codes(table, ["n", "text", "data"])),
+        canonical(row_codes(rows_at(table, places), ["text"])),
+    ]
+    monkeypatch.setattr(wide, "WIDE_BYTES", -1)
+    monkeypatch.setattr(wide, "_WIDTH", -1)
+    monkeypatch.setattr(wide, "_AT_ONCE", 100)
+    if colliding:
+        monkeypatch.setattr(wide, "hash", lambda value: len(value or b"") % 3, raising=False)
+    found = [canonical(row_codes(table, ["n", "text", "data"])), canonical(row_codes(table, ["text"], places))]
+    assert found == expected
+
+
+def canonical(codes: np.ndarray) -> list[int]:
+    """The codes by order of their first appearance."""
+    known: dict[int, int] = {}
+    return [known.setdefault(code, len(known)) for code in codes.tolist()]
+
+
+@pytest.mark.parametrize("selection", ["", " WHERE d.text <> 'z'"])
+def test_answers_of_wide_rows_are_compensated_by_as_wide_changes_in_little_memory(
+    selection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changes of a relation are mapped from a file; a sweep takes from them what it carries, and no more."""
+    monkeypatch.setattr(mapped, "SPOOL_BYTES", 1 << 20)
+    monkeypatch.setattr(sizes, "PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr(wide, "WIDE_BYTES", 1 << 18)
+    details = Relation("crm", "details", (Column("id", INTEGER), Column("text", TEXT)))
+    relations = worlds.catalog(worlds.relation("shop", "orders", "id detail"), details)
+    sql = f"SELECT o.id, d.text FROM shop.orders o JOIN crm.details d ON o.detail = d.id{selection}"
+    sweep = Sweep(parse_view("v", sql, relations), Queue({("crm", "details"): wide_changes(2_000)}))
+    starts = pa.table({"id": range(2_000), "detail": range(2_000), COUNT: [1] * 2_000, UPDATE: [3] * 2_000})
+    nothing = pa.table(
+        {"id": pa.array([], pa.int64()), "text": pa.array([], pa.string()), COUNT: pa.array([], pa.int64())}
+    )
+    answer = Answer(nothing, worlds.Included(frozenset()))
+    found: list[int] = []
+    most = most_held(lambda: found.extend(map(len, drive(sweep.changes_from(0, starts), lambda _: answer))))
+    assert sum(found) == 2_000
+    assert most < 16 << 20  # of 120 MB, a third of which is in the result
+
+
+def wide_changes(rows: int) -> pa.Table:
+    """Rows of 20 kB, mapped from a file: update 1 inserts them, update 2 does again and deletes one of the two."""
+    rng = random.Random(1)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for low in range(0, rows, 100):
+            texts = [rng.randbytes(10_000).hex() for _ in range(100)]
+            for count, update in ((1, 1), (-1, 2), (1, 2)):
+                told = {COUNT: [count] * 100, UPDATE: [update] * 100, POSITION: [update] * 100}
+                yield pa.record_batch({"id": list(range(low, low + 100)), "text": texts, **told})
+
+    return gather(batches(), next(batches()).schema)
+
+
+def test_answers_that_views_share_stay_in_files_when_rows_of_them_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped, "SPOOL_BYTES", 1 << 20)
+    monkeypatch.setattr(sizes, "PIECE_BYTES", 1 << 20)
+    rows = wide_changes(1_000).select(["id", "text", COUNT])
+    ask = Ask("crm", "details", ("id", "text"), ("id",), pa.table({"id": range(999)}), None)
+    tail = rows.slice(0, 10)
+    whole = Answer(rows, worlds.Included(frozenset()), tail)
+    shape = Shape(("id", "text"), None)
+    shared = SharedAnswers({("crm", "details", ("id",)): shape}, lambda _: whole)
+    found: list[pa.Table] = []
+    assert most_held(lambda: found.append(shared.ask(ask).rows)) < 8 << 20  # of 60 MB
+    expected = SignedBag(rows.slice(10).filter(pc.less(rows.slice(10)["id"], 999)))
+    assert SignedBag(found[0]).counts() == expected.counts()

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from viewkeeper.algebra.sizes import rows_at, together
+from viewkeeper.algebra.sizes import rows_at, taken, together
+from viewkeeper.algebra.wide import is_wide, text_codes
 
 COUNT = "_count"
 UPDATE = "_update"
@@ -64,20 +65,17 @@ def bag(names: str, *rows: Sequence[Any], counts: Iterable[int] | None = None) -
     return SignedBag(pa.table({**arrays, COUNT: pa.array(list(counts or [1] * len(rows)), pa.int64())}))
 
 
-def row_codes(table: pa.Table, names: Sequence[str]) -> np.ndarray:
-    """One integer per row, equal exactly where the rows are equal in ``names``; NULL equals NULL here."""
+def row_codes(table: pa.Table, names: Sequence[str], places: np.ndarray | None = None) -> np.ndarray:
+    """One integer per row, equal exactly where the rows are equal in ``names``; NULL equals NULL here.
+
+    With ``places``, of the rows at these places alone.
+    """
     if not names:
-        return np.zeros(len(table), np.int64)
+        return np.zeros(len(table) if places is None else len(places), np.int64)
     codes: np.ndarray | None = None
     cardinality = 1
     for name in names:
-        column = together(table[name])
-        if pa.types.is_floating(column.type):
-            # Arrow tells −0.0 from 0.0 and one NaN from another; equal numbers are equal rows here.
-            column = pc.if_else(pc.is_nan(column), float("nan"), pc.add(column, 0.0))
-        encoded = pc.dictionary_encode(column, null_encoding="encode")
-        code = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-        size = max(len(encoded.dictionary), 1)
+        code, size = _column_codes(table[name], places)
         if codes is None:
             codes, cardinality = code, size
             continue
@@ -87,6 +85,22 @@ def row_codes(table: pa.Table, names: Sequence[str]) -> np.ndarray:
         codes, cardinality = codes * size + code, cardinality * size
     assert codes is not None
     return codes
+
+
+def _column_codes(column: pa.ChunkedArray, places: np.ndarray | None) -> tuple[np.ndarray, int]:
+    """One of so many integers per value."""
+    rows = len(column) if places is None else len(places)
+    if is_wide(column, rows):
+        code = text_codes(column, np.arange(rows) if places is None else places)
+        if code is not None:
+            return code, int(code.max()) + 1
+    values = together(column if places is None else taken(column, places))
+    if pa.types.is_floating(values.type):
+        # Arrow tells −0.0 from 0.0 and one NaN from another; equal numbers are equal rows here.
+        values = pc.if_else(pc.is_nan(values), float("nan"), pc.add(values, 0.0))
+    encoded = pc.dictionary_encode(values, null_encoding="encode")
+    code = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return code, max(len(encoded.dictionary), 1)
 
 
 def consolidate(table: pa.Table, by: Sequence[str] | None = None) -> pa.Table:

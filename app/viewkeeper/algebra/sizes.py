@@ -22,10 +22,10 @@ _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 def row_bytes(table: pa.Table) -> np.ndarray:
     """About how many bytes each row takes."""
-    fixed = sum(_width(column.type) for column in table.columns if not _varies(column.type))
+    fixed = sum(_width(column.type) for column in table.columns if not varies(column.type))
     size = np.full(len(table), fixed, np.int64)
     for column in table.columns:
-        if _varies(column.type):
+        if varies(column.type):
             size += pc.fill_null(pc.binary_length(column), 0).to_numpy() + 4
     return size
 
@@ -53,7 +53,7 @@ def pieces(table: pa.Table, rows: int, limit: int | None = None) -> Iterator[pa.
 
 def taken(column: pa.ChunkedArray, places: np.ndarray) -> pa.ChunkedArray:
     """The values at these places. Arrow's own ``take`` would put all chunks of the column together first."""
-    if column.num_chunks <= 1 or not _varies(column.type) or column.nbytes <= _TOGETHER:
+    if column.num_chunks <= 1 or not varies(column.type) or column.nbytes <= _TOGETHER:
         return column.take(pa.array(places))
     lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)[places]
     parts = [_from_chunks(column, places[low:high]) for low, high in spans(lengths, len(places), _ARRAY)]
@@ -69,7 +69,7 @@ def rows_at(table: pa.Table, places: np.ndarray) -> pa.Table:
 
 def without_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column, or the lengths of its texts."""
-    return pc.binary_length(column).cast(pa.int64()) if _varies(column.type) else column
+    return pc.binary_length(column).cast(pa.int64()) if varies(column.type) else column
 
 
 def together(column: pa.ChunkedArray) -> pa.Array:
@@ -99,7 +99,8 @@ def _from_chunks(column: pa.ChunkedArray, places: np.ndarray) -> list[pa.Array]:
     return [pa.concat_arrays(found).take(pa.array(back))]
 
 
-def _varies(kind: pa.DataType) -> bool:
+def varies(kind: pa.DataType) -> bool:
+    """Whether values of a type are of any length: text or binary."""
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     return is_text or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from viewkeeper.algebra.bag import COUNT, UPDATE, row_codes
 from viewkeeper.algebra.hashing import row_hashes
-from viewkeeper.algebra.sizes import rows_at, without_text
+from viewkeeper.algebra.sizes import without_text
 
 POSITION = "_position"
 """Column of a queue's changes: the position of the update they belong to, as its source counts."""
@@ -161,7 +161,7 @@ def build(
     count = np.concatenate([answer[COUNT].to_numpy()[moving], -change_count[late], change_count[lasting]])
     key = np.concatenate([answer_key[moving], change_key[late], change_key[lasting]])
 
-    row, since, until, total = _intervals(row_codes(rows_at(rows, place), names), state, count, window.width)
+    row, since, until, total = _intervals(row_codes(rows, names, place), state, count, window.width)
     every = len(steady)
     return Timeline(
         rows,

@@ -58,9 +58,13 @@ class Queue:
 
     def of(self, occurrence: Occurrence) -> pa.Table:
         """The changes that concern an occurrence: its columns, its selection applied."""
+        return select(self.about(occurrence), occurrence.selection)
+
+    def about(self, occurrence: Occurrence) -> pa.Table:
+        """The changes of an occurrence's relation: its columns, selected or not; nothing is copied."""
         schema = pa.schema([*occurrence.schema, *((name, pa.int64()) for name in _TOLD)])
         table = self.changes.get((occurrence.source, occurrence.relation))
-        return schema.empty_table() if table is None else seen(table, occurrence)
+        return schema.empty_table() if table is None else table.select(schema.names)
 
     def and_older(self, changes: Tables) -> Queue:
         """With changes of earlier updates, which answers may miss."""
@@ -167,6 +171,7 @@ class Sweep:
         window = Window(number, 1)
         changes, included = self._known(first, answer)
         answer_key, change_key = groups_of_rows(answer.rows, changes)
+        change_key = np.where(selected(changes, first.selection), change_key, -1)
         timeline = build(answer.rows, answer_key, changes, change_key, included, window)
         if timeline.compensated:
             self.on_compensated(first.source)
@@ -208,21 +213,20 @@ class Sweep:
 
     def as_of(self, ask: Ask, answer: Answer, occurrence: Occurrence, window: Window) -> Timeline:
         """The asked rows through all states of the window: the answer, compensated by the queue."""
-        rows = select(answer.rows, occurrence.selection)
         changes, included = self._known(occurrence, answer)
-        timeline = build(rows, _asked(ask, rows), changes, _asked(ask, changes), included, window)
+        asked = (_asked(ask, rows, occurrence.selection) for rows in (answer.rows, changes))
+        timeline = build(answer.rows, next(asked), changes, next(asked), included, window)
         if timeline.compensated:
             self.on_compensated(occurrence.source)
         return timeline
 
     def _known(self, occurrence: Occurrence, answer: Answer) -> tuple[pa.Table, np.ndarray]:
-        """Every change that the answer may contain or miss, and which of them it contains."""
-        changes = self.queue.of(occurrence)
+        """Every change that the answer may contain or miss, selected or not, and which of them it contains."""
+        changes = self.queue.about(occurrence)
         included = answer.position.includes(changes[POSITION].to_numpy())
         if answer.tail is not None and len(answer.tail):
-            tail = select(answer.tail, occurrence.selection)
-            size = len(tail)
-            late = tail.append_column(UPDATE, pa.array(np.full(size, UNNUMBERED)))
+            size = len(answer.tail)
+            late = answer.tail.append_column(UPDATE, pa.array(np.full(size, UNNUMBERED)))
             late = late.append_column(POSITION, pa.array(np.zeros(size, np.int64)))
             changes = pa.concat_tables([changes, late.select(changes.column_names)])
             included = np.concatenate([included, np.ones(size, bool)])
@@ -257,7 +261,18 @@ def select(rows: pa.Table, selection: Expr | None) -> pa.Table:
     """The rows for which a condition on their relation holds."""
     if selection is None or len(rows) == 0:
         return rows
-    return rows.filter(holds(selection, lambda _, name: rows[name], len(rows)))
+    return rows.filter(pa.array(selected(rows, selection)))
+
+
+def selected(rows: pa.Table, selection: Expr | None) -> np.ndarray:
+    """Per row whether the condition holds, found for some rows at a time."""
+    if selection is None or len(rows) == 0:
+        return np.ones(len(rows), bool)
+    return np.concatenate([_holds(selection, some) for some in pieces(rows, POINTS)])
+
+
+def _holds(selection: Expr, rows: pa.Table) -> np.ndarray:
+    return holds(selection, lambda _, name: rows[name], len(rows)).to_numpy(zero_copy_only=False)
 
 
 def question(occurrence: Occurrence, key: tuple[str, ...] = (), keys: pa.Table | None = None) -> Ask:
@@ -266,9 +281,13 @@ def question(occurrence: Occurrence, key: tuple[str, ...] = (), keys: pa.Table |
     return Ask(occurrence.source, occurrence.relation, columns, key, keys, occurrence.selection)
 
 
-def _asked(ask: Ask, rows: pa.Table) -> np.ndarray:
-    """Per row the index of its key among the asked ones, or −1; 0 where everything was asked for."""
-    return np.zeros(len(rows), np.int64) if ask.keys is None else key_codes(ask.keys, rows, ask.key)
+def _asked(ask: Ask, rows: pa.Table, selection: Expr | None) -> np.ndarray:
+    """Per row the index of its key among the asked ones, or −1, also where it is not selected; 0 if all was asked for.
+
+    What was not asked stays where it is: a relation's changes may be far more than memory holds.
+    """
+    keys = np.zeros(len(rows), np.int64) if ask.keys is None else key_codes(ask.keys, rows, ask.key)
+    return keys if selection is None else np.where(selected(rows, selection), keys, -1)
 
 
 def _keys(part: Part, hop: Hop) -> tuple[Part, np.ndarray, pa.Table]:

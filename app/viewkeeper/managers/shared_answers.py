@@ -17,13 +17,17 @@ import pyarrow.compute as pc
 
 from viewkeeper.algebra.bag import COUNT, consolidate
 from viewkeeper.algebra.expressions import Expr
-from viewkeeper.algebra.timeline import key_codes
+from viewkeeper.algebra.sizes import pieces, rows_at
+from viewkeeper.algebra.timeline import groups_of_rows, key_codes
 from viewkeeper.algebra.view import View
 from viewkeeper.messages import Answer, Ask, SnapshotPosition
+from viewkeeper.warehouse.mapped import gather
 
 MOST = 1_000_000
 MOST_BYTES = 64 << 20
 """Rows of one relation that are kept at a time; past that it is forgotten, and asked for again."""
+
+_KEPT = "_kept"
 
 Place = tuple[str, str, tuple[str, ...]]
 """Source, relation, and the columns that it is looked up by."""
@@ -88,12 +92,15 @@ class _Known:
 
 def _delivered(ask: Ask, answer: Answer) -> pa.Table:
     """The answer's rows without what no topic has delivered yet: answers read one after the other then agree."""
-    tail = None if answer.tail is None else answer.tail.filter(pa.array(_asked(ask, answer.tail)))
-    if tail is None or len(tail) == 0:
-        return answer.rows.filter(pa.array(_asked(ask, answer.rows)))
-    taken = tail.set_column(tail.column_names.index(COUNT), COUNT, pc.negate(tail[COUNT]))
-    held = answer.rows.filter(pa.array(_asked(ask, answer.rows)))
-    return consolidate(pa.concat_tables([held, taken.select(held.column_names)]))
+    held = _asked(ask, answer.rows)
+    if answer.tail is None or len(tail := _asked(ask, answer.tail)) == 0:
+        return held
+    taken = tail.set_column(tail.column_names.index(COUNT), COUNT, pc.negate(tail[COUNT])).select(held.column_names)
+    # What the tail cannot have touched stays where it is.
+    group, touched = groups_of_rows(held, taken)
+    near = np.isin(group, touched)
+    both = pa.concat_tables([rows_at(held, np.flatnonzero(near)), taken])
+    return pa.concat_tables([_only(held, ~near), consolidate(both)])
 
 
 class SharedAnswers:
@@ -126,10 +133,24 @@ class SharedAnswers:
             keys, rows, position = known.keys, known.rows, known.position
         assert keys is not None and rows is not None and position is not None and ask.keys is not None
         if len(keys) > len(ask.keys):
-            rows = rows.filter(pa.array(_asked(ask, rows)))
+            rows = _asked(ask, rows)
         return Answer(rows.select([*ask.columns, COUNT]), position)
 
 
-def _asked(ask: Ask, rows: pa.Table) -> np.ndarray:
+def _asked(ask: Ask, rows: pa.Table) -> pa.Table:
+    """The rows that hold one of the asked keys."""
     assert ask.keys is not None
-    return key_codes(ask.keys, rows, ask.key) >= 0
+    return _only(rows, key_codes(ask.keys, rows, ask.key) >= 0)
+
+
+def _only(rows: pa.Table, kept: np.ndarray) -> pa.Table:
+    """The rows that are marked; many or large ones are mapped from a file again."""
+    if kept.all():
+        return rows
+    some = pieces(rows.append_column(_KEPT, pa.array(kept)), len(rows))
+    return gather((batch for piece in some for batch in _marked(piece)), rows.schema)
+
+
+def _marked(piece: pa.Table) -> list[pa.RecordBatch]:
+    found: list[pa.RecordBatch] = piece.filter(piece[_KEPT]).drop_columns([_KEPT]).to_batches()
+    return found

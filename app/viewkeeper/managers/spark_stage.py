@@ -204,6 +204,9 @@ def _sweep(task: _Task, manager: ViewManager, queue: Queue, folder: Path) -> str
         for piece in manager.change(queue, {task.occurrence: starts}):
             writer = writer or pa.ipc.new_stream(file, piece.schema)
             writer.write_table(piece)
+            del piece
+            # Arrow's allocator would keep what it has freed, in each worker, for as long as the job lives.
+            pa.default_memory_pool().release_unused()
         if writer is not None:
             writer.close()
     return path
