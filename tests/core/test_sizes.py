@@ -26,7 +26,7 @@ from viewkeeper.managers.shared_answers import Shape, SharedAnswers
 from viewkeeper.messages import Answer, Ask
 from viewkeeper.warehouse import log_rows, mapped, view_table
 from viewkeeper.warehouse.log_table import LogTable
-from viewkeeper.warehouse.mapped import SPOOL_BYTES, gather
+from viewkeeper.warehouse.mapped import SPOOL_BYTES, Ends, gather, only
 from viewkeeper.warehouse.spill import Consolidator
 
 TEXTS = [None, "", "a", "ä", "x" * 50, "y" * 200]
@@ -280,3 +280,42 @@ def test_answers_that_views_share_stay_in_files_when_rows_of_them_are_left_out(m
     assert most_held(lambda: found.append(shared.ask(ask).rows)) < 8 << 20  # of 60 MB
     expected = SignedBag(rows.slice(10).filter(pc.less(rows.slice(10)["id"], 999)))
     assert SignedBag(found[0]).counts() == expected.counts()
+
+
+@pytest.mark.parametrize("seed", range(scaled(20, 100)))
+def test_agree_tables_that_grow_hold_the_same_rows_with_their_ends_in_memory_or_in_files(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped, "SPOOL_BYTES", 2_000)
+    rng = random.Random(seed)
+    ends, tables, expected = Ends(), {}, {}
+    for _ in range(30):
+        more = {name: random_table(rng, rng.choice([0, 5, 60])) for name in rng.sample("abc", 2)}
+        expected |= {
+            name: pa.concat_tables([*([expected[name]] if name in expected else []), more[name]]) for name in more
+        }
+        tables |= {name: pa.concat_tables([*([tables[name]] if name in tables else []), more[name]]) for name in more}
+        tables = ends.grown(tables, more)
+        if rng.random() < 0.3:
+            kept = {name: np.array([rng.random() < 0.7 for _ in range(len(t))], bool) for name, t in tables.items()}
+            before, tables = tables, {name: only(table, kept[name]) for name, table in tables.items()}
+            ends.kept(tables, before)
+            expected = {name: table.filter(pa.array(kept[name])) for name, table in expected.items()}
+        assert {name: table.to_pylist() for name, table in tables.items()} == {
+            name: table.to_pylist() for name, table in expected.items()
+        }
+
+
+def test_what_arrives_in_many_small_updates_of_wide_rows_goes_to_files() -> None:
+    """A backlog: each piece of it is small, all of them together are not."""
+
+    def backlog() -> None:
+        ends, tables = Ends(), {}
+        for _ in range(20):
+            more = {"orders": pa.table({"text": [b"%d" % i * 10_000 for i in range(1_000)]})}
+            tables = {"orders": pa.concat_tables([*tables.values(), more["orders"]])}
+            tables = ends.grown(tables, more)
+        assert tables["orders"].nbytes > 500_000_000 and len(tables["orders"]) == 20_000
+        assert pa.default_memory_pool().bytes_allocated() < 3 * SPOOL_BYTES
+
+    assert most_held(backlog) < 6 * SPOOL_BYTES

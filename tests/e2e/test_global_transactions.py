@@ -27,6 +27,7 @@ from viewkeeper.capture.update_pieces import encode_updates
 from viewkeeper.errors import UsageError
 from viewkeeper.job import whole_transactions
 from viewkeeper.job.keeper import Keeper
+from viewkeeper.job.status import StatusFile
 from viewkeeper.managers.sources import sqlite_log
 from viewkeeper.queue import consumer
 
@@ -281,6 +282,36 @@ def test_oracle_what_waits_behind_a_transaction_is_bounded_by_reading_its_source
     oracle.check()
     oracle.check_ends_at_sources()
     check_whole(world)
+
+
+def test_oracle_a_backlog_behind_a_transaction_is_read_no_further_than_that_either(
+    world: Installation,
+    captured: tuple[Oracle, Sender],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Sources that nothing waits for are read to their ends; the status names the source, and what it waits behind."""
+    monkeypatch.setattr(whole_transactions, "HELD_UPDATES", 3)
+    monkeypatch.setattr(consumer, "PIECE_MESSAGES", 2)
+    oracle, sender = captured
+    open_and_close(world)
+    sender.say("shop", "UPDATE r SET n = 1 WHERE id = 1", part_of="G1")
+    for n in range(1, 20):
+        sender.say("shop", f"UPDATE r SET n = {n} WHERE id = 2")
+    sender.say("crm", "INSERT INTO s VALUES (3, 3)")
+    with opened(world) as keeper:
+        assert to_the_end(world, keeper)
+        assert 3 < keeper.rounds.waiting <= 3 + 2
+        assert rows(world, "v2")[3] == 3
+        StatusFile.of(world.folder / "warehouse").write(keeper)
+        assert cli.main(["status", str(world.conf)]) == 0
+        waits = f"source shop is read no further: {keeper.rounds.waiting} of its updates wait behind transaction G1"
+        assert waits in " ".join(capsys.readouterr().out.split())
+        sender.say("crm", "UPDATE s SET n = 1 WHERE id = 1", part_of="G1")
+        assert to_the_end(world, keeper)
+        assert (keeper.rounds.waiting, keeper.waiting) == (0, None)
+    oracle.check()
+    oracle.check_ends_at_sources()
 
 
 def test_oracle_a_source_that_was_held_back_is_read_on_without_another_message(

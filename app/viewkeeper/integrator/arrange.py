@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from viewkeeper.messages import ORDINAL, Received, Update
+from viewkeeper.warehouse.mapped import only
 
 
 @dataclass(frozen=True)
@@ -291,5 +292,4 @@ def _moved(changes: pa.Table, place: np.ndarray) -> pa.Table:
     """The changes of updates that have a new place, told by it; all of them are not copied, however large."""
     moved = place[changes[ORDINAL].to_numpy()]
     table = changes.set_column(changes.column_names.index(ORDINAL), ORDINAL, pa.array(moved))
-    kept = moved >= 0
-    return table if kept.all() else table.filter(pa.array(kept))
+    return only(table, moved >= 0)

@@ -34,6 +34,11 @@ class Pending:
     def __len__(self) -> int:
         return sum(len(batch.numbers) for batch in self.batches)
 
+    @property
+    def nbytes(self) -> int:
+        """What the updates changed, in bytes."""
+        return sum(table.nbytes for batch in self.batches for table in batch.queue.changes.values())
+
     def and_then(self, batch: Batch) -> Pending:
         """With one more batch, which may be empty."""
         return Pending([*self.batches, batch] if len(batch.numbers) else list(self.batches))

@@ -24,7 +24,7 @@ from viewkeeper.integrator.pending import Pending
 from viewkeeper.job.freezing import Freezing, Frozen
 from viewkeeper.job.last_rows import TableRow, last_rows
 from viewkeeper.job.patience import patiently
-from viewkeeper.job.planning import MOST
+from viewkeeper.job.planning import too_many
 from viewkeeper.job.positions import furthest, positions
 from viewkeeper.job.publishing import Publishing
 from viewkeeper.job.rounds import Rounds
@@ -173,7 +173,7 @@ class Keeper:
         if self.stop.is_set():
             return False
         with self.rounds.times.step("parse"):
-            updates = sum([self._take(received) for received in messages()])
+            updates = self._take_all(messages())
         if self.stop.is_set():
             return False  # perhaps not all of it was read
         made = self._work() if updates or self.rounds.passed_over or self._flushes() else False
@@ -182,9 +182,16 @@ class Keeper:
         self.held_back = held_back(self.rounds.arrived, self.sources)
         return made
 
-    def _take(self, received: Received) -> int:
-        self.rounds.take(received)
-        return len(received.updates)
+    def _take_all(self, messages: Iterator[Received]) -> int:
+        """Takes what was received, or so much that a source must be held back; tells how many updates that is."""
+        updates, spanning = 0, bool(self.held_back)
+        for received in messages:
+            self.rounds.take(received)
+            updates += len(received.updates)
+            spanning = spanning or any(update.part_of is not None for update in received.updates)
+            if spanning and held_back(self.rounds.arrived, self.sources):
+                break  # the others are read on after this round
+        return updates
 
     def release(self) -> bool:
         """Lets managers work whose time has come, if no batch is being handled; tells whether that took a cut."""
@@ -239,7 +246,7 @@ class Keeper:
         with Freezing(self.sources, self.queue.positions) as frozen:
             self.rounds.round(frozen, self._flushes(), patient=self.targets is None)
         transaction = self._committed()
-        if transaction is None and self.rounds.errors and len(self.rounds.pending) > MOST:
+        if transaction is None and self.rounds.errors and too_many(self.rounds.pending):
             raise self.rounds.errors[0]
         return transaction
 

@@ -21,7 +21,13 @@ from viewkeeper.managers.pace import Pace
 from viewkeeper.merge.merge import Merge
 
 MOST = 200_000
-"""At most so many updates wait for a manager: they are in memory."""
+MOST_BYTES = 512 << 20
+"""At most so many updates, and so much that they changed, wait for a manager: they are in memory, or in files."""
+
+
+def too_many(pending: Pending) -> bool:
+    """Whether more than that waits."""
+    return len(pending) > MOST or pending.nbytes > MOST_BYTES
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Planning:
             return {}
         rows = {view: self._rows(pending, view) for view in self.paces}
         owed = {view: int((numbers > self.merge.answered(view)).sum()) for view, numbers in rows.items()}
-        everybody = flush or len(pending) > MOST
+        everybody = flush or too_many(pending)
         together = any(self._draws_others(view) and self.paces[view].due(owed[view], now) for view in rows)
         found: dict[str, int] = {}
         for view, pace in self.paces.items():

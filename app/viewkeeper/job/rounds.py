@@ -39,6 +39,7 @@ from viewkeeper.messages import Received, Rejected, SnapshotPosition
 from viewkeeper.queue.drain import PATIENCE, BarrierLate, Drain
 from viewkeeper.queue.unsettled import Unsettled
 from viewkeeper.queue.update_queue import UpdateQueue
+from viewkeeper.warehouse.mapped import Ends
 
 NOTHING = Received([], {}, [])
 
@@ -71,6 +72,7 @@ class Rounds:
         """Remembers nothing but the newest cut, which holds the updates up to this one."""
         self.after = after
         self.arrived = NOTHING
+        self._ends = Ends()  # of its changes
         self.pending = Pending()
         self.numbering: Pending | None = None  # with the batch that is being handled
         self.merge = Merge(self.views, after)
@@ -98,7 +100,8 @@ class Rounds:
 
     def take(self, received: Received) -> None:
         """Keeps what was received; bad messages are set aside, if that is wanted."""
-        self.arrived = self.arrived.and_then(replace(received, rejected=(), again=None))
+        arrived = self.arrived.and_then(replace(received, rejected=(), again=None))
+        self.arrived = replace(arrived, changes=self._ends.grown(arrived.changes, received.changes))
         self.unsettled = self.unsettled.and_again(received.again, self.after)
         if received.rejected and self.queue.quarantine:
             self.set_aside(received.rejected)
@@ -222,6 +225,7 @@ class Rounds:
     def _number(self, arranged: Arranged, pending: Pending) -> None:
         """What was numbered in this round keeps its numbers."""
         new = pending.batches[len(self.pending.batches) :]
+        self._ends.kept(arranged.waiting.changes, self.arrived.changes)
         self.arrived, self.pending, self.numbering = arranged.waiting, pending, None
         for batch in new:
             self.merge.relevant(batch.numbers, batch.views, batch.concerned)

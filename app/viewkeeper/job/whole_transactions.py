@@ -89,7 +89,8 @@ def held_back(waiting: Received, sources: Collection[str]) -> dict[str, str]:
     for source, count in updates.items():
         size = sum(table.nbytes for (of, _), table in waiting.changes.items() if of == source)
         if lacking and source not in awaited and (count > HELD_UPDATES or size > HELD_BYTES):
-            behind = next(update.part_of.id for update, _ in lacking if update.part_of)
+            own = [update for update, _ in lacking if update.source == source]
+            behind = next(update.part_of.id for update in own or (u for u, _ in lacking) if update.part_of)
             held[source] = (
                 f"source {source} is read no further: {count} of its updates wait behind transaction {behind}"
             )

@@ -17,17 +17,15 @@ import pyarrow.compute as pc
 
 from viewkeeper.algebra.bag import COUNT, consolidate
 from viewkeeper.algebra.expressions import Expr
-from viewkeeper.algebra.sizes import pieces, rows_at
+from viewkeeper.algebra.sizes import rows_at
 from viewkeeper.algebra.timeline import groups_of_rows, key_codes
 from viewkeeper.algebra.view import View
 from viewkeeper.messages import Answer, Ask, SnapshotPosition
-from viewkeeper.warehouse.mapped import gather
+from viewkeeper.warehouse.mapped import only
 
 MOST = 1_000_000
 MOST_BYTES = 64 << 20
 """Rows of one relation that are kept at a time; past that it is forgotten, and asked for again."""
-
-_KEPT = "_kept"
 
 Place = tuple[str, str, tuple[str, ...]]
 """Source, relation, and the columns that it is looked up by."""
@@ -100,7 +98,7 @@ def _delivered(ask: Ask, answer: Answer) -> pa.Table:
     group, touched = groups_of_rows(held, taken)
     near = np.isin(group, touched)
     both = pa.concat_tables([rows_at(held, np.flatnonzero(near)), taken])
-    return pa.concat_tables([_only(held, ~near), consolidate(both)])
+    return pa.concat_tables([only(held, ~near), consolidate(both)])
 
 
 class SharedAnswers:
@@ -140,17 +138,4 @@ class SharedAnswers:
 def _asked(ask: Ask, rows: pa.Table) -> pa.Table:
     """The rows that hold one of the asked keys."""
     assert ask.keys is not None
-    return _only(rows, key_codes(ask.keys, rows, ask.key) >= 0)
-
-
-def _only(rows: pa.Table, kept: np.ndarray) -> pa.Table:
-    """The rows that are marked; many or large ones are mapped from a file again."""
-    if kept.all():
-        return rows
-    some = pieces(rows.append_column(_KEPT, pa.array(kept)), len(rows))
-    return gather((batch for piece in some for batch in _marked(piece)), rows.schema)
-
-
-def _marked(piece: pa.Table) -> list[pa.RecordBatch]:
-    found: list[pa.RecordBatch] = piece.filter(piece[_KEPT]).drop_columns([_KEPT]).to_batches()
-    return found
+    return only(rows, key_codes(ask.keys, rows, ask.key) >= 0)

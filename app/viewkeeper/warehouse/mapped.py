@@ -6,17 +6,22 @@ What is mapped from a file takes memory only while there is some to spare.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
+from viewkeeper.algebra.sizes import pieces
 from viewkeeper.warehouse.streams import storage
 
 SPOOL_ROWS = 200_000
 SPOOL_BYTES = 32 << 20
+
+_KEPT = "_kept"
+K = TypeVar("K", bound=Hashable)
 
 
 def gather(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int = SPOOL_ROWS) -> pa.Table:
@@ -39,6 +44,57 @@ def gather(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most: int = SPO
 def is_small(table: pa.Table) -> bool:
     """Whether a table is kept in memory."""
     return len(table) <= SPOOL_ROWS and table.nbytes <= SPOOL_BYTES
+
+
+def only(rows: pa.Table, kept: np.ndarray) -> pa.Table:
+    """The rows that are marked; many or large ones are mapped from a file again."""
+    if kept.all():
+        return rows
+    some = pieces(rows.append_column(_KEPT, pa.array(kept)), max(1, len(rows)))
+    return gather((batch for piece in some for batch in _marked(piece)), rows.schema)
+
+
+def _marked(piece: pa.Table) -> list[pa.RecordBatch]:
+    found: list[pa.RecordBatch] = piece.filter(piece[_KEPT]).drop_columns([_KEPT]).to_batches()
+    return found
+
+
+class Ends:
+    """Which rows at the ends of growing tables are in memory: past a number of bytes all of them go to files."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Hashable, int] = {}
+
+    def grown(self, tables: Mapping[K, pa.Table], by: Mapping[K, pa.Table]) -> dict[K, pa.Table]:
+        """The tables, to whose ends these have been added: the same rows in the same order."""
+        for name, table in by.items():
+            before = self._rows.get(name, 0)
+            # What is large was mapped from a file by whoever made it.
+            self._rows[name] = before + len(table) if before or is_small(table) else 0
+        ends = {name: table.slice(len(table) - self._rows.get(name, 0)) for name, table in tables.items()}
+        if sum(end.nbytes for end in ends.values()) <= SPOOL_BYTES:
+            return dict(tables)
+        whole = {name: _on_disk(table, len(ends[name])) for name, table in tables.items()}
+        self._rows = {}
+        return whole
+
+    def kept(self, tables: Mapping[K, pa.Table], before: Mapping[K, pa.Table]) -> None:
+        """Of the tables that there were ``before``, these rows (``only`` them) are left."""
+        self._rows = {
+            name: self._rows.get(name, 0) if len(table) == len(before[name]) else len(table) * is_small(table)
+            for name, table in tables.items()
+        }
+
+
+def _on_disk(table: pa.Table, rows: int) -> pa.Table:
+    """The table, the last so many rows of it in a file."""
+    first = len(table) - rows
+    if not rows:
+        return table
+    end = table.slice(first)
+    end = end.combine_chunks() if end.nbytes <= 2 * SPOOL_BYTES else end
+    end = _spooled(iter(end.to_batches()), table.schema)
+    return pa.concat_tables([table.slice(0, first), end]) if first else end
 
 
 def _chained(kept: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -78,8 +134,8 @@ class Spool:
         with storage(self._place):
             self._writer.close()
             self._file.flush()
-            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-            return pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
+            # By this name, which the file has for us alone, no descriptor stays open: there may be many tables.
+            return pa.ipc.open_file(pa.memory_map(f"/dev/fd/{self._file.fileno()}")).read_all()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # a full disk; what is mapped is there
