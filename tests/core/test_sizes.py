@@ -193,15 +193,20 @@ def test_agree_wide_rows_read_sparingly_are_those_of_arrows_dataset(
         assert Counter(map(str, sparing.to_pylist())) == Counter(map(str, usual.to_pylist()))
 
 
+@pytest.mark.parametrize("long", [0, 30, 100])
 @pytest.mark.parametrize("seed", range(scaled(10, 50)))
-def test_agree_a_long_text_hashed_in_stretches_has_the_hash_it_has_at_once(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+def test_agree_a_row_has_the_same_hash_whatever_stands_beside_it(
+    seed: int, long: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(hashing, "_LONG", long)
+    names = ["text", "n", "data"]
     table = random_table(random.Random(seed), 60)
-    at_once = row_hashes(table, ["text", "n", "data"])
-    monkeypatch.setattr(hashing, "_LONG", 0)
+    at_once = row_hashes(table, names).tolist()
+    assert [int(row_hashes(table.slice(i, 1), names)[0]) for i in range(len(table))] == at_once
     monkeypatch.setattr(hashing, "_CHUNK_BYTES", 7)
-    assert row_hashes(table, ["text", "n", "data"]).tolist() == at_once.tolist()
+    assert row_hashes(table, names).tolist() == at_once
+    distinct = {tuple(row.values()): code for row, code in zip(table.select(names).to_pylist(), at_once, strict=True)}
+    assert len(set(distinct.values())) == len(distinct)
 
 
 @pytest.mark.parametrize("colliding", [False, True])

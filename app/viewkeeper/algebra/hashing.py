@@ -6,6 +6,7 @@ promised, so a hash only narrows the rows down; ``consolidate`` decides.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,8 +16,8 @@ import pyarrow.compute as pc
 from viewkeeper.algebra.sizes import pieces
 
 _CHUNK = 65_536
-_CHUNK_BYTES = 1 << 20  # a byte of text takes some thirty while it is hashed
-_LONG = 4 * _CHUNK_BYTES  # only a single row is
+_CHUNK_BYTES = 1 << 20  # a byte of short text takes some thirty while it is hashed
+_LONG = 200  # bytes of a text from which it is quicker to call for each one
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 _PRIME = np.uint64(0x100000001B3)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -78,20 +79,24 @@ def _float_bits(column: pa.Array) -> np.ndarray:
 
 
 def _bytes_hashes(column: pa.Array, offset_type: type) -> np.ndarray:
-    """Σ byte · prime^position per value, over the whole batch at once."""
+    """Per value Σ byte · prime^position, over all short ones at once; the digest of a long one, by itself."""
     _, offset_buffer, data = column.buffers()
     if len(column) == 0:
         return np.zeros(0, np.uint64)
     offsets: np.ndarray = np.frombuffer(offset_buffer, offset_type)[column.offset : column.offset + len(column) + 1]
-    starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+    lengths = np.diff(offsets).astype(np.int64)
     total = int(offsets[-1] - offsets[0])
     if total == 0:
         return np.zeros(len(column), np.uint64)
     content = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-    begins = starts - offsets[0]
-    if total > _LONG:
-        values = zip(begins.tolist(), lengths.tolist(), strict=True)
-        return np.array([_long_hash(content[begin : begin + length]) for begin, length in values], np.uint64)
+    begins = offsets[:-1].astype(np.int64) - int(offsets[0])
+    long = np.flatnonzero(lengths > _LONG)
+    if len(long):
+        hashes = np.empty(len(column), np.uint64)
+        hashes[long] = [_digest(content[b : b + n]) for b, n in zip(begins[long], lengths[long], strict=True)]
+        short = np.flatnonzero(lengths <= _LONG)
+        hashes[short] = _bytes_hashes(column.take(pa.array(short)), offset_type)
+        return hashes
     position = np.arange(total) - np.repeat(begins, lengths)
     powers = np.cumprod(np.full(int(lengths.max()), _PRIME, np.uint64))
     terms = np.append((content.astype(np.uint64) + np.uint64(1)) * powers[position], np.uint64(0))
@@ -99,12 +104,5 @@ def _bytes_hashes(column: pa.Array, offset_type: type) -> np.ndarray:
     return np.where(lengths == 0, np.uint64(0), sums)
 
 
-def _long_hash(content: np.ndarray) -> int:
-    """The same of one value, a stretch of it at a time."""
-    powers = np.cumprod(np.full(min(len(content), _CHUNK_BYTES), _PRIME, np.uint64))
-    total, power = 0, 1
-    for start in range(0, len(content), _CHUNK_BYTES):
-        some = content[start : start + _CHUNK_BYTES].astype(np.uint64) + np.uint64(1)
-        total += power * int((some * powers[: len(some)]).sum())
-        power = power * int(powers[len(some) - 1]) % (1 << 64)
-    return total % (1 << 64)
+def _digest(content: np.ndarray) -> int:
+    return int.from_bytes(hashlib.blake2b(content.data, digest_size=8).digest(), "little")

@@ -15,6 +15,7 @@ from viewkeeper.algorithms.sweep import Queue, Sweep, drive
 from viewkeeper.managers.recomputing import recomputed
 from viewkeeper.managers.sources import Source
 from viewkeeper.messages import Answer, Ask
+from viewkeeper.warehouse.mapped import gather
 
 
 @dataclass
@@ -123,5 +124,6 @@ class ViewManager(Asking):
         """A relation as of an update, by the same as-of law: a view that shows nothing else, in full."""
         itself = in_full(occurrence.source, occurrence.relation, occurrence.columns)
         sweep = Sweep(itself, queue, on_compensated=self.compensated)
-        pieces = list(drive(sweep.whole(number), self.ask))
-        return pa.concat_tables([SignedBag.empty(itself.schema).table, *(p.drop_columns([UPDATE]) for p in pieces)])
+        schema = SignedBag.empty(itself.schema).table.schema
+        pieces = (piece.select(schema.names) for piece in drive(sweep.whole(number), self.ask))
+        return gather((batch for piece in pieces for batch in piece.to_batches()), schema)

@@ -2,8 +2,8 @@
 
 Recomputation needs no rule for how a change of a relation changes the view, so the query may be any statement whose
 result depends on nothing but its relations (``recomputed_sql`` sees to that). DuckDB runs in this process, over Arrow
-tables: **the used columns of all used relations are in memory at once**, each row as often as it is counted, and so is
-whatever the query has to keep; nothing is spilled to disk.
+tables: the used columns of all used relations, mapped from files where they are large. **Whatever the query has to keep
+is in memory**, half of what the machine has at most; nothing is spilled to disk.
 """
 
 from __future__ import annotations
