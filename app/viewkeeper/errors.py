@@ -10,6 +10,7 @@
         ├── KafkaError            the broker or a topic
         ├── KafkaRefused          the broker does not let us in
         ├── TopicLost             a topic no longer holds what is still needed
+        ├── RowTooLarge           a row is larger than a message can be
         ├── BadMessage            a message in a topic cannot be used
         ├── SparkEnded            the JVM that Spark runs in has ended
         └── WarehouseError        the warehouse's tables
@@ -97,6 +98,10 @@ class KafkaRefused(WorldError):
 
 
 class TopicLost(WorldError):
+    pass
+
+
+class RowTooLarge(WorldError):
     pass
 
 

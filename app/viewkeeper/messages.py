@@ -21,6 +21,12 @@ from viewkeeper.errors import BadMessage
 PIECE_BYTES = 500_000
 """A message that would be larger is sent in pieces."""
 
+LARGEST_MESSAGE = 100_000_000
+"""A piece holds one row at least, and a broker takes no request that is larger than this, unless it is told to."""
+
+ENVELOPE = 2_000
+"""More than what stands around a message, or around the changes in it, takes."""
+
 
 FURTHEST = 2**62
 """Positions are smaller than this."""

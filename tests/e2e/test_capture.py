@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.conftest import SharedBroker, eventually
+from viewkeeper.capture import update_topic
 from viewkeeper.capture.side_by_side import SideBySide
 from viewkeeper.capture.sqlite_capture import SqliteCapture
 from viewkeeper.capture.update_topic import Fenced, TooLarge
@@ -213,13 +214,27 @@ def test_an_update_too_large_for_the_broker_is_named_and_those_before_it_are_sen
     eventually(lambda: running.failure, 30)
     assert isinstance(running.failure, TooLarge)
     (third,) = shop.db.execute(f"SELECT id + 1 FROM {log.LOG} WHERE op = 'part' AND b0 = 'g3'").fetchone()
-    assert f"refuses a message of update {third}: it is too large; raise the topic's" in str(running.failure)
+    assert f"update {third}: the broker refuses a message of it: it is too large; raise the" in str(running.failure)
     assert shop.parts() == ["g1", "g2"]
 
     shop.limit(2_000_000)
     shop.start()
     shop.await_changes(4)
     assert shop.parts() == ["g1", "g2", "g3", "g4"]
+
+
+def test_a_row_that_no_message_can_hold_is_named_with_its_update(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(update_topic, "LARGEST_MESSAGE", 400_000)
+    shop.install()
+    shop.part(1)
+    shop.part(2, "x" * 500_000)
+    running = shop.start()
+    eventually(lambda: running.failure, 30)
+    assert isinstance(running.failure, TooLarge)
+    (second,) = shop.db.execute(f"SELECT id + 1 FROM {log.LOG} WHERE op = 'part' AND b0 = 'g2'").fetchone()
+    what = f"update {second}: a row that was changed takes 1 MB, and a message 0 at most; make the row smaller, then"
+    assert what in str(running.failure)
+    assert shop.parts() == ["g1"]
 
 
 def test_a_value_that_does_not_fit_its_type_is_sent_for_the_reader_to_refuse(shop: Shop) -> None:

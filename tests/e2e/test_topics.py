@@ -15,8 +15,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.conftest import SharedBroker, unique
-from viewkeeper.errors import KafkaError, UsageError
+from viewkeeper.errors import KafkaError, RowTooLarge, UsageError
+from viewkeeper.job.patience import RETRYABLE
 from viewkeeper.messages import PIECE_BYTES, SealMessage, ViewUpdateMessage
+from viewkeeper.warehouse import topics as view_topics
 from viewkeeper.warehouse.cuts import UpdateRow, WarehouseTransaction, update_table
 from viewkeeper.warehouse.fault import CRASH_AFTER
 from viewkeeper.warehouse.topics import ViewTopics, ensure_topics
@@ -218,3 +220,21 @@ def test_topics_can_be_used_as_soon_as_they_are_made(broker: SharedBroker) -> No
 def test_a_broker_that_is_not_there_is_a_clear_error() -> None:
     with pytest.raises(KafkaError, match=r"start it, or correct kafka\.bootstrap"):
         ensure_topics({"bootstrap.servers": "127.0.0.1:1"}, {"t": 1}, patience=1.0)
+
+
+def test_a_row_that_no_message_can_hold_is_named_at_once_and_each_time(
+    broker: SharedBroker, topic: str, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trying again would not help, so it is none of the errors that are tried again."""
+    monkeypatch.setattr(view_topics, "LARGEST_MESSAGE", 2_000_000)
+    topics = ViewTopics(broker.client(), warehouse.id(), {"v": topic})
+    topics.catch_up(warehouse)
+    cut = commit(warehouse, 1, 1, name="x" * 2_500_000)
+    for send in (lambda: topics.publish_stored(warehouse, cut), lambda: topics.catch_up(warehouse)):
+        with pytest.raises(RowTooLarge) as refused:
+            send()
+        assert not isinstance(refused.value, RETRYABLE)
+        assert f"topic {topic}: a row of view v takes 3 MB, and a message 2 at most; take its" in str(refused.value)
+    assert seen(broker, topic) == [("seal", 0)]
+    monkeypatch.setattr(view_topics, "LARGEST_MESSAGE", 3_000_000)
+    assert topics.catch_up(warehouse) == 1, "letters compress: the broker takes it"

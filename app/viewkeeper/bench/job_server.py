@@ -1,4 +1,4 @@
-"""Inside the job's process: its own keeper, stream and stages, with a gate before them and a clock at each step."""
+"""Inside the job's process: its own keeper, stream and stages, with a gate behind them and a clock at each step."""
 
 from __future__ import annotations
 

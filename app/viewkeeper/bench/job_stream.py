@@ -1,4 +1,4 @@
-"""The job's stream in the benchmark: in a thread of its own, with a gate before the keeper, each batch timed."""
+"""The job's stream in the benchmark: in a thread of its own, with a gate behind the keeper, each batch timed."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ class Handled:
 
 
 class KeptStream:
-    """The job's stream in a thread of its own, with a gate before the keeper.
+    """The job's stream in a thread of its own, with a gate behind the keeper.
 
-    While a batch waits at the gate, a backlog can gather; the trigger after it takes the backlog whole, as it would
-    after a pause of the job, but by a stream that has been running.
+    While a batch that was handled waits at the gate, a backlog can gather; the trigger after it takes the backlog
+    whole, as it would after a pause of the job, but by a stream that has been running. (A gate before the keeper would
+    let the batch that waits there take the backlog with it: the keeper reads on to what topics hold.)
     """
 
     def __init__(self, keeper: Keeper, stream: Callable[[threading.Event], Any], spark: Any):
@@ -67,7 +68,7 @@ class KeptStream:
 
     def drain(self, targets: Mapping[str, str]) -> Drained:
         """Opens the gate; what was held counts for nothing, the batches after it for all."""
-        first = len(self._handled) + 1
+        first = len(self._handled)
         self._open.set()
         self._until(lambda: not self._keeper.behind(targets) and first < len(self._handled) == len(self._durations))
         return _drained(list(self._durations.values())[first:], self._handled[first:])
@@ -110,15 +111,15 @@ class KeptStream:
 
     def _handle(self, ends: Mapping[str, int]) -> bool:
         self._wanted.append(dict(ends))
-        if not self._open.is_set():
-            self._waiting.set()
-            self._open.wait()
-            self._waiting.clear()
         self._keeper.rounds.times.seconds.clear()
         before, begin = self._questions(), time.perf_counter()
         cut = self._keeper.maintain_to(ends)
         seconds = time.perf_counter() - begin
         self._handled.append(Handled(seconds, dict(self._keeper.rounds.times.seconds), cut, self._questions() - before))
+        if not self._open.is_set():
+            self._waiting.set()
+            self._open.wait()
+            self._waiting.clear()
         return cut
 
     def _questions(self) -> int:

@@ -338,8 +338,8 @@ class SqliteCapture:
             if len(run) > 1:
                 self._alone = run[-1].position
                 raise KafkaError(error.problems) from error
-            what = f"the broker refuses a message of update {run[0].position}: it is too large"
-            raise TooLarge(Problem(p.place, what, p.remedy) for p in error.problems) from error
+            named = (Problem(p.place, f"update {run[0].position}: {p.what}", p.remedy) for p in error.problems)
+            raise TooLarge(named) from error
         self.sent = run[-1].position
 
 

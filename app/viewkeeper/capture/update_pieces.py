@@ -20,10 +20,9 @@ import orjson
 from viewkeeper.algebra.types import Type
 from viewkeeper.managers.sources.sqlite_log import ROWID, Captured, Layout
 from viewkeeper.managers.sources.sqlite_values import Misfit, json_value, natural_json
-from viewkeeper.messages import PIECE_BYTES, GlobalPart
+from viewkeeper.messages import ENVELOPE, PIECE_BYTES, GlobalPart
 
 _IN_MEMORY = 16 * PIECE_BYTES
-_ENVELOPE = 2_000  # more than the fields around the changes take
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class _Spool:
         self._bytes = 0
 
     def add(self, position: int, change: bytes) -> None:
-        if self._changes and self._bytes + len(change) + _ENVELOPE + len(self.source) * 2 > PIECE_BYTES:
+        if self._changes and self._bytes + len(change) + ENVELOPE + len(self.source) * 2 > PIECE_BYTES:
             self._flush()
         self._position = position
         self._changes.append(change)

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException, Message, Producer
 
 from viewkeeper.capture.topic_end import QUIET, bounds, pages, reporting
 from viewkeeper.errors import KafkaError
+from viewkeeper.messages import ENVELOPE, LARGEST_MESSAGE
 
 _SECONDS = 30.0
 _POLL = 0.2
@@ -33,7 +34,7 @@ class UpdateTopic:
             # Named after the topic: sources of other projects on the same broker may have the same name.
             "transactional.id": f"viewkeeper-capture-{self.topic}",
             "linger.ms": 0,
-            "message.max.bytes": 100_000_000,
+            "message.max.bytes": LARGEST_MESSAGE + ENVELOPE,  # up to there the broker's own limit decides
             "compression.type": "lz4",
             "transaction.timeout.ms": 60_000,
         }
@@ -58,6 +59,8 @@ class UpdateTopic:
             producer.begin_transaction()
             try:
                 for message in messages:
+                    if len(message) > LARGEST_MESSAGE:
+                        raise _unsendable(self.topic, len(message))
                     self._produce(producer, message, delivered)
                 _flush(producer, too_large)
                 producer.commit_transaction(_SECONDS)
@@ -125,9 +128,15 @@ def _reporting(topic: str) -> Iterator[None]:
                 what = "another capture of this source has taken over"
                 raise Fenced.at(f"topic {topic}", what, "run one capture per source") from error
             if code == Code.MSG_SIZE_TOO_LARGE:
-                what = "the broker refuses a message of this size"
+                what = "the broker refuses a message of it: it is too large"
                 raise TooLarge.at(f"topic {topic}", what, "raise the topic's max.message.bytes") from error
             raise
+
+
+def _unsendable(topic: str, size: int) -> TooLarge:
+    what = f"a row that was changed takes {size / 1e6:,.0f} MB, and a message {LARGEST_MESSAGE / 1e6:,.0f} at most"
+    remedy = "make the row smaller, then load the views again with 'viewkeeper init --reload'"
+    return TooLarge.at(f"topic {topic}", what, remedy)
 
 
 class Fenced(KafkaError):

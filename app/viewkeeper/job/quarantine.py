@@ -14,7 +14,7 @@ from viewkeeper.algebra.view import View
 from viewkeeper.config import Config
 from viewkeeper.counts import are, some
 from viewkeeper.errors import KafkaError
-from viewkeeper.messages import Rejected
+from viewkeeper.messages import ENVELOPE, LARGEST_MESSAGE, Rejected
 from viewkeeper.warehouse.warehouse import Warehouse
 
 log = logging.getLogger("viewkeeper")
@@ -26,7 +26,7 @@ _TEXT = 300
 _SETTINGS = {
     "enable.idempotence": True,
     "compression.type": "lz4",
-    "message.max.bytes": 50_000_000,  # the broker's own limit decides
+    "message.max.bytes": LARGEST_MESSAGE + ENVELOPE,  # the broker's own limit decides
 }
 
 

@@ -19,7 +19,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as Reason
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from viewkeeper.errors import KafkaError, UsageError
+from viewkeeper.errors import KafkaError, RowTooLarge, UsageError
+from viewkeeper.messages import ENVELOPE, LARGEST_MESSAGE
 from viewkeeper.warehouse import fault
 from viewkeeper.warehouse.brokers import metadata
 from viewkeeper.warehouse.cuts import Cut
@@ -177,6 +178,7 @@ class ViewTopics:
             for view, tables in changes.items():
                 topic = self._topics[view]
                 for message in view_messages(view, updates, tables):
+                    _require_size(view, topic, message)
                     self._produce(producer, topic, message, sent[topic])
                 self._produce(producer, topic, seal(view, cut), sent[topic])
             fault.reached("topics-sent")
@@ -261,8 +263,8 @@ class ViewTopics:
                     "transaction.timeout.ms": 300_000,
                     "linger.ms": 2,
                     "compression.type": "lz4",
-                    "message.max.bytes": 50_000_000,  # the broker's own limit decides
-                    "queue.buffering.max.kbytes": 65_536,
+                    "message.max.bytes": LARGEST_MESSAGE + ENVELOPE,  # up to there the broker's own limit decides
+                    "queue.buffering.max.kbytes": 2 * LARGEST_MESSAGE // 1024,  # more than one must fit
                     "queue.buffering.max.messages": 200_000,
                 },
                 logger=_SILENT,
@@ -306,6 +308,14 @@ class ViewTopics:
                 producer.purge()
                 producer.abort_transaction(5.0)
             raise
+
+
+def _require_size(view: str, topic: str, message: bytes) -> None:
+    """Raises RowTooLarge for a message that nobody can send, however often it is tried."""
+    if len(message) > LARGEST_MESSAGE:
+        size, most = len(message) / 1e6, LARGEST_MESSAGE / 1e6
+        what = f"a row of view {view} takes {size:,.0f} MB, and a message {most:,.0f} at most"
+        raise RowTooLarge.at(f"topic {topic}", what, "take its large columns out of the view")
 
 
 def _seals(message: Mapping[str, Any], cut: Cut) -> bool:
