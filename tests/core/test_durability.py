@@ -17,6 +17,7 @@ import pytest
 
 from tests.core.test_warehouse import SCHEMA, STATE, content, loaded, rows, transaction
 from tests.scale import scaled
+from viewkeeper import read_cut
 from viewkeeper.config import load_config
 from viewkeeper.errors import WarehouseError, WarehouseUnreachable
 from viewkeeper.job.assembly import oldest_position
@@ -347,6 +348,39 @@ def test_a_cut_that_counts_on_a_commit_of_which_nothing_is_left_is_said(tmp_path
         file.unlink()
     with pytest.raises(WarehouseError, match=r"which the newest cut counts on, is not whole \(0+\d+.json is missing"):
         Warehouse(tmp_path).open()
+
+
+@pytest.mark.parametrize("what", ["entry", "data", "folder"])
+@pytest.mark.parametrize("table", ["changes/v", "views/v"])
+def test_readers_say_that_a_cut_lost_what_it_counts_on_rather_than_show_what_is_left(
+    tmp_path: Path, table: str, what: str
+) -> None:
+    warehouse = loaded(tmp_path, [(1, "a", 2)])
+    for number in (1, 2):
+        warehouse.commit(step(number))
+        warehouse.fold()
+    warehouse.commit(step(3))
+    reader = WarehouseReader(tmp_path)
+    assert content(reader) == expected(3)
+    if what == "folder":
+        shutil.rmtree(tmp_path / table)
+    else:
+        damaged(tmp_path, table, Path.unlink, data=what == "data")
+    for each in (reader, WarehouseReader(tmp_path)):
+        with pytest.raises(WarehouseError, match=r"the newest cut counts on, is not whole \(.* is missing\)"):
+            each.read("v")
+    with pytest.raises(WarehouseError, match="not whole"):
+        read_cut(tmp_path, "v")
+
+
+def test_a_reader_says_that_an_older_file_is_missing_before_it_tells_a_row(tmp_path: Path) -> None:
+    warehouse = loaded(tmp_path, [(1, "a", 2)])
+    for number in (1, 2):
+        warehouse.commit(step(number))
+    first = min((tmp_path / "changes" / "v").glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns)
+    first.unlink()
+    with pytest.raises(WarehouseError, match=f"a file that the cut counts on is not whole .{first.name} is missing"):
+        WarehouseReader(tmp_path).read("v")
 
 
 def test_a_cut_row_that_was_torn_is_made_again(tmp_path: Path) -> None:

@@ -53,6 +53,28 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return Place(tmp_path)
 
 
+def test_what_a_cut_counts_on_and_is_lost_is_said_and_nothing_is_promised_of_it(place: Place) -> None:
+    config = place.configure({"a": "shop.t", "b": "shop.t"})
+    place.cut("all", ["a", "b"], 0, shop=5)
+    for entry in (place.folder / "warehouse/changes/a/_delta_log").iterdir():
+        entry.unlink()
+    state = Observer(config).look({"shop": IDLE, "crm": IDLE})
+    assert "version 0, which the newest cut counts on, is not whole" in (state.views["a"].lost or "")
+    assert state.views["b"].lost is None
+    lines = said(state)
+    assert "warehouse/changes/a: version 0, which the newest cut counts on" in " ".join(lines)
+    (row,) = [line.split() for line in lines if line.startswith("a ")]
+    assert row[2] == "lost"
+
+
+def test_a_cut_that_was_announced_and_is_not_there_is_said(place: Place) -> None:
+    config = place.configure({"a": "shop.t"})
+    place.cut("all", ["a"], 0, shop=5)
+    place.status("all", {"a": waiting()}, cut=7)
+    lines = said(Observer(config).look({"shop": IDLE, "crm": IDLE}))
+    assert "cut 7 was announced, and the newest that is there is 0: was the power cut?" in lines
+
+
 def said(state: State, width: int = 100) -> list[str]:
     console = Console(width=width, highlight=False, file=io.StringIO())
     status.show(console, state)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from viewkeeper.commands.status_groups import configured_groups
@@ -13,6 +14,7 @@ from viewkeeper.commands.status_lag import Behind, Lags, captured, in_no_cut
 from viewkeeper.commands.status_sources import Looked, Start, look_at_sources
 from viewkeeper.config import Config
 from viewkeeper.consistency.levels import Level
+from viewkeeper.errors import UsageError, WarehouseError
 from viewkeeper.job.assembly import keeping_of
 from viewkeeper.job.named_relations import relations_named
 from viewkeeper.job.status import StatusFile
@@ -94,6 +96,7 @@ class GroupState:
     asked: Mapping[str, Mapping[str, int]]
     seconds: Mapping[str, float]
     table: TableState
+    lost: str | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ class ViewState:
     ``held``, that have ``arrived``, that are ``unread`` in topics, and changes that are ``uncaptured``.
 
     ``behind`` is null where one of these cannot be known; ``behind_at_least`` then counts the others.
+    ``lost`` says what is missing of what the newest cut counts on.
     ``moved_from`` names the group that the warehouse has it in, where that is not the configuration's.
     """
 
@@ -145,6 +149,7 @@ class ViewState:
     unread: int | None = None
     uncaptured: int | None = None
     behind_at_least: int | None = None
+    lost: str | None = None
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,7 @@ class Observer:
         self.groups = configured_groups(config)
         self.named = {view: relations_named(section.sql, config.sources) for view, section in config.views.items()}
         self._readers: dict[str, WarehouseReader] = {}
+        self._whole: dict[tuple[str, str], Cut] = {}  # per group and view, the cut at which nothing was missing
 
     def starts(self) -> dict[str, Start]:
         """From where on the topics of sources hold what some group has in no cut, or the job has not read."""
@@ -234,6 +240,7 @@ class Observer:
                 pending=table.get("pending", 0),
                 more=table.get("more", 0),
             ),
+            lost=self._lost_of(group, told, cut),
         )
 
     def _source(
@@ -303,7 +310,31 @@ class Observer:
             unread=behind.unread if behind.loaded else None,
             uncaptured=behind.uncaptured if behind.loaded else None,
             behind_at_least=behind.at_least,
+            lost=None
+            if cut is None
+            else self._lost(cut, (group, view), partial(self._reader(group).require_view, view)),
         )
+
+    def _lost_of(self, group: str, told: Mapping[str, Any], cut: Cut | None) -> str | None:
+        """What is missing of a group's own tables; a cut that the job has told of, and that is not there, first."""
+        if cut is None:
+            return None
+        if (announced := told.get("cut")) is not None and announced > cut.cut:  # read before the cut was
+            return f"cut {announced} was announced, and the newest that is there is {cut.cut}: was the power cut?"
+        return self._lost(cut, (group, ""), self._reader(group).require_updates)
+
+    def _lost(self, cut: Cut, what: tuple[str, str], require: Callable[[], None]) -> str | None:
+        """What is missing of what a cut counts on, in words; what was whole is looked at again with the next cut."""
+        if self._whole.get(what) == cut:
+            return None
+        try:
+            require()
+        except WarehouseError as error:
+            return str(error)
+        except UsageError:  # it was loaded again, or taken out, meanwhile
+            return None
+        self._whole[what] = cut
+        return None
 
     def _inexact(self) -> dict[str, str]:
         readers = [self._reader(group) for group in self.groups]

@@ -52,6 +52,9 @@ def troubles(state: State) -> Iterator[Text]:
             yield Text(f"group {name} waits: {group.waiting}", style=TROUBLE)
         elif state.job.running and not group.running:
             yield Text(f"group {name} {_not_running(state.job, group)}", style="bold")
+    lost = [*(group.lost for group in state.groups.values()), *(view.lost for view in state.views.values())]
+    for said in dict.fromkeys(filter(None, lost)):
+        yield Text(completed(said), style=TROUBLE)
     for name, source in state.sources.items():
         if source.capture_running is False and source.position is not None:
             left = unsent(source)
@@ -93,6 +96,8 @@ def promise(view: ViewState) -> str:
     """What holds for a view that is read now."""
     if not view.loaded:
         return "not loaded"
+    if view.lost is not None:
+        return "lost"
     if not view.exact:
         return "not exact"
     return "none" if view.level == str(Level.INCONSISTENT) else f"exact, {view.level}"

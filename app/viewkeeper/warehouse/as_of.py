@@ -18,6 +18,7 @@ from viewkeeper.algebra.bag import COUNT, UPDATE
 from viewkeeper.warehouse.log_rows import LogRows
 from viewkeeper.warehouse.overlay import overlaid
 from viewkeeper.warehouse.spill import Consolidator
+from viewkeeper.warehouse.torn import require_files
 from viewkeeper.warehouse.view_table import stored
 
 
@@ -52,6 +53,13 @@ class AsOf:
     def reader(self) -> pa.RecordBatchReader:
         """The rows, each once and with ``_count`` > 0, streaming."""
         return pa.RecordBatchReader.from_batches(self.schema, (batch for batch in self._batches() if len(batch)))
+
+    def require_whole(self) -> None:
+        """Raises a WarehouseError if a file is missing or torn: before a row is told, not in their midst."""
+        files = pa.table(self.table.get_add_actions())
+        require_files(self.folder, dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True)))
+        if self.changes is not None:
+            require_files(self.changes.path, self.changes.sizes_between(UPDATE, *self.between))
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         base, schema = stored(self.folder, self.table), self.schema

@@ -89,6 +89,11 @@ class LogRows:
         files = self.between(key, first, last)
         return [str(self.path / path) for path in files["path"].to_pylist()] if files.num_rows else []
 
+    def sizes_between(self, key: str, first: int, last: int) -> dict[str, int]:
+        """The same files with their bytes, by their paths in the table's folder."""
+        files = self.between(key, first, last)
+        return dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
+
     def rows_at_most(self, key: str, first: int, last: int) -> int:
         """No fewer rows than have ``first ≤ key ≤ last``, by the files' statistics alone."""
         files = self.between(key, first, last)

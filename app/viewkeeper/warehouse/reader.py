@@ -23,6 +23,7 @@ from viewkeeper.warehouse.layout import INEXACT, UNCOMPENSATED, Layout
 from viewkeeper.warehouse.log_rows import LogRows
 from viewkeeper.warehouse.log_table import LogTable
 from viewkeeper.warehouse.ordered import in_update_order
+from viewkeeper.warehouse.torn import UPDATES, changes_of, held, require
 from viewkeeper.warehouse.view_table import Load, ViewTable, data_files, load_of
 
 KEEP = timedelta(days=7)
@@ -172,9 +173,26 @@ class WarehouseReader:
         wanted = base.last_update if update is None else update
         if not 0 <= wanted <= newest.last_update:
             raise UsageError.at(f"views.{view}", f"there is no update {wanted}", f"the newest is {newest.last_update}")
+        if view in newest.versions:
+            require(self.layout.view(view), newest.versions[view])
         table, folded = self._base(view, base, newest, wanted)
         changes = self._changes_between(view, table, folded, wanted)
-        return AsOf(self.layout.view(view), table, folded, wanted, changes)
+        found = AsOf(self.layout.view(view), table, folded, wanted, changes)
+        found.require_whole()
+        return found
+
+    def require_view(self, view: str) -> None:
+        """Raises a WarehouseError if something of a view is lost that the newest cut counts on."""
+        require(self.layout.changes(view), self._counted_on(changes_of(view)))
+        self.as_of(view)
+
+    def require_updates(self) -> None:
+        """The same of the group's updates."""
+        require(self.layout.updates, self._counted_on(UPDATES))
+
+    def _counted_on(self, table: str) -> int:
+        """The version of a table that the newest cut counts on, -1 if it does not say."""
+        return held(self.layout.cuts).get(table, -1)
 
     def holds_changes(self, view: str, load: Load) -> bool:
         """Whether ``changes`` holds what changed the view since that load, and not since another."""
@@ -193,8 +211,10 @@ class WarehouseReader:
 
     def _changes_since(self, view: str, load: Load) -> LogRows | None:
         """The changes of that load as they are now, or None if the table holds those of another."""
-        log = self._log(view)
+        log, needed = self._log(view), self._counted_on(changes_of(view))
         self._refresh(log)
+        if needed >= 0:  # a log that ends before it is whole, and shows an earlier state
+            require(log.path, needed)
         if not log.exists():
             return None
         rows = log.rows()

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -20,6 +19,9 @@ from viewkeeper.warehouse.streams import storage
 
 HOLDS = "holds"
 """What the commit of a cut says of the tables it counts on: per table the version that holds its rows."""
+
+UPDATES = "updates"
+"""The group's updates among them; a view's changes are ``changes_of``."""
 
 _FAR = 20  # versions to look back at most: more are never made without being synced
 _MAGIC = b"PAR1"
@@ -44,13 +46,40 @@ def repair(table: Path, needed: int = -1) -> None:
             raise _lost(table, needed, f"{entry(table, needed).name} is missing")
 
 
+def require(table: Path, needed: int) -> None:
+    """Raises what ``repair`` would, and takes nothing back: for those who only read."""
+    with storage(table):
+        last = newest_version(table)
+        found = _first_torn(table, needed, last) if last is not None else None
+        if found is not None and found[0] <= needed:
+            raise _lost(table, *found)
+        if (-1 if last is None else last) < needed:
+            raise _lost(table, needed, f"{entry(table, needed).name} is missing")
+
+
+def require_files(table: Path, sizes: Mapping[str, int]) -> None:
+    """Raises the same if a data file is missing or not all there; ``sizes`` has the bytes of each."""
+    with storage(table):
+        for path, size in sizes.items():
+            if (torn := _not_whole(table, path, size)) is not None:
+                raise _damaged(table, f"a file that the cut counts on is not whole ({torn})")
+
+
 def _lost(table: Path, version: int, torn: str) -> WarehouseError:
+    return _damaged(table, f"version {version}, which the newest cut counts on, is not whole ({torn})")
+
+
+def _damaged(table: Path, what: str) -> WarehouseError:
     """Nothing can be opened then, nor loaded again beside it: what the cut says of the other tables may be as wrong."""
     return WarehouseError.at(
         str(table),
-        f"version {version}, which the newest cut counts on, is not whole ({torn}): was the power cut?",
+        f"{what}: was the power cut?",
         "restore the warehouse from a backup, or move its folder away and load it anew with 'viewkeeper init'",
     )
+
+
+def changes_of(view: str) -> str:
+    return f"changes/{view}"
 
 
 def held(cuts: Path) -> Mapping[str, int]:
@@ -95,7 +124,9 @@ def _torn(table: Path, version: int, last: int) -> str | None:
     try:
         for action in actions(file):
             add = action.get("add")
-            if add is not None and add["path"] not in removed and (wrong := _not_whole(table, add)):
+            if add is None or add["path"] in removed:
+                continue
+            if (wrong := _not_whole(table, add["path"], add["size"])) is not None:
                 return wrong
     except FileNotFoundError:
         return f"{file.name} is missing"
@@ -110,11 +141,11 @@ def _removed(entry: Path) -> list[str]:
     return []
 
 
-def _not_whole(table: Path, add: dict[str, Any]) -> str | None:
-    file = table / add["path"]
+def _not_whole(table: Path, path: str, size: int) -> str | None:
+    file = table / path
     if not file.exists():
         return f"{file.name} is missing"
-    if file.stat().st_size != add["size"] or not _is_parquet(file):
+    if file.stat().st_size != size or not _is_parquet(file):
         return f"{file.name} is not all there"
     return None
 

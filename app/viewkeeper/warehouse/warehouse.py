@@ -31,12 +31,11 @@ from viewkeeper.warehouse.layout import INEXACT, UNCOMPENSATED, Mark
 from viewkeeper.warehouse.log_table import LogTable
 from viewkeeper.warehouse.reader import KEEP, WarehouseReader
 from viewkeeper.warehouse.retention import superseded
-from viewkeeper.warehouse.torn import HOLDS, held, repair
+from viewkeeper.warehouse.torn import HOLDS, UPDATES, changes_of, held, repair
 from viewkeeper.warehouse.view_table import Fold, Superseded, load_of
 
 _LONG = pa.int64()
 _EARLIER = "earlier"
-_UPDATES = "updates"
 
 
 class Warehouse(WarehouseReader):
@@ -78,6 +77,10 @@ class Warehouse(WarehouseReader):
         """The newest cut; an opened warehouse knows it, because nobody else writes."""
         return self._newest if self._opened else super().newest()
 
+    def _counted_on(self, table: str) -> int:
+        """Nothing that has yet to be looked for: ``open`` has."""
+        return -1 if self._opened else super()._counted_on(table)
+
     # ---- recovery --------------------------------------------------------------------------------------
 
     def recover(self) -> None:
@@ -109,15 +112,15 @@ class Warehouse(WarehouseReader):
         """Takes back what a power failure has torn; a cut that it would have to take with it is an error."""
         repair(self.layout.cuts)
         newest, needed = super().newest(), held(self.layout.cuts)
-        repair(self.layout.updates, needed.get(_UPDATES, -1))
+        repair(self.layout.updates, needed.get(UPDATES, -1))
         for view, version in (newest.versions if newest is not None else {}).items():
-            repair(self.layout.changes(view), needed.get(f"changes/{view}", -1))
+            repair(self.layout.changes(view), needed.get(changes_of(view), -1))
             repair(self.layout.view(view), version)
 
     def _holds(self, cut: Cut) -> dict[str, str]:
         """What the commit of a cut says of the tables that it counts on."""
-        logs = {f"changes/{view}": self._log(view) for view in cut.versions}
-        found = {name: log.version for name, log in {_UPDATES: self._updates, **logs}.items() if log.exists()}
+        logs = {changes_of(view): self._log(view) for view in cut.versions}
+        found = {name: log.version for name, log in {UPDATES: self._updates, **logs}.items() if log.exists()}
         return {HOLDS: orjson.dumps(found).decode()}
 
     @property
