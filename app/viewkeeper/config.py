@@ -13,6 +13,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,7 @@ from viewkeeper.config_values import (
     duration,
     located,
 )
+from viewkeeper.config_written import Written
 from viewkeeper.errors import ConfigError, Problem
 
 
@@ -151,6 +153,7 @@ class Config(Section):
     bad_messages: Literal["stop", "quarantine"] = "stop"
 
     _file: str = PrivateAttr("configuration")
+    _written: dict[str, Written] = PrivateAttr(default_factory=dict)
 
     @property
     def file(self) -> str:
@@ -166,6 +169,13 @@ class Config(Section):
         """Where something stands, as errors name it: ``conf/demo.yaml: views.orders.sql``."""
         return f"{self._file}: {'.'.join(keys)}" if keys else self._file
 
+    def in_sql(self, view: str, problem: Problem) -> Problem:
+        """A problem of a view's SQL with the line and column of the file: ``conf/demo.yaml:12:8: views.orders.sql``."""
+        if problem.at is None or (written := self._written.get(view)) is None:
+            return replace(problem, place=f"{self._file}: {problem.place}")
+        line, column = written.place(problem.at.line, problem.at.column)
+        return replace(problem, place=f"{self._file}:{line}:{column}: {problem.place}", at=None)
+
     def rejected_topic(self, source: str) -> str:
         """Where ``bad_messages: quarantine`` moves what cannot be understood."""
         return f"{source}.rejected"
@@ -175,7 +185,7 @@ def load_config(path: str | Path) -> Config:
     """The configuration in a file, or a ConfigError that names all of its problems."""
     file = str(path)
     directory = Path(file).absolute().parent
-    tree, problems = read_tree(file)
+    tree, written, problems = read_tree(file)
     try:
         config = Config.model_validate(tree, context={"directory": directory})
         problems += kafka_problems(config.kafka, file)
@@ -185,7 +195,7 @@ def load_config(path: str | Path) -> Config:
     problems += group_problems(tree, file)
     if problems:
         raise ConfigError(problems)
-    config._file = file
+    config._file, config._written = file, written
     remedies.know(
         file,
         {name: section.topic for name, section in config.sources.items()},

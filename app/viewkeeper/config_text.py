@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
+from viewkeeper.config_written import VARIABLE, Written, replaced, written_sql
 from viewkeeper.errors import ConfigError, Problem
 
-_VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _TEXT_TAG = "tag:yaml.org,2002:str"
@@ -31,8 +31,8 @@ def place(file: str, keys: Keys) -> str:
     return f"{file}: {'.'.join(keys)}" if keys else file
 
 
-def read_tree(file: str) -> tuple[dict[str, Any], list[Problem]]:
-    """The file as nested mappings with text keys, and what is wrong with its keys and variables.
+def read_tree(file: str) -> tuple[dict[str, Any], dict[str, Written], list[Problem]]:
+    """The file as nested mappings with text keys, where its views' SQL stands, what is wrong with keys and variables.
 
     A file that cannot be read as a mapping at all is a ConfigError.
     """
@@ -48,7 +48,7 @@ def read_tree(file: str) -> tuple[dict[str, Any], list[Problem]]:
         raise ConfigError.at(file, "is empty", "conf/full-example.yaml shows what it may say")
     if not isinstance(tree, dict):
         raise ConfigError.at(file, "is not a mapping", "start with keys such as kafka:, warehouse:, sources:, views:")
-    return _substituted(tree, file, (), problems), problems
+    return _substituted(tree, file, (), problems), written_sql(text, node), problems
 
 
 class _Loader(yaml.SafeLoader):
@@ -156,9 +156,9 @@ def _substituted(value: Any, file: str, keys: Keys, problems: list[Problem]) -> 
                     f"set the environment variable {match[1]}",
                 )
             )
-        return os.environ.get(match[1], match[0])
+        return replaced(match)
 
-    return _writable(_VARIABLE.sub(replace, value), file, keys, problems)
+    return _writable(VARIABLE.sub(replace, value), file, keys, problems)
 
 
 def _writable(text: str, file: str, keys: Keys, problems: list[Problem]) -> str:

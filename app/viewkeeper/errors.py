@@ -28,15 +28,33 @@ from typing import Self
 
 
 @dataclass(frozen=True)
+class At:
+    """A place in a text, counted from 1; in a line too long to count in, with the words that stand there."""
+
+    line: int
+    column: int
+    words: str = ""
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}" + (f" (at '{self.words}')" if self.words else "")
+
+
+@dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: where, what, and what to do about it."""
+    """One thing that is wrong: where (of a text: at which line), what, and what to do about it."""
 
     place: str
     what: str
     remedy: str = ""
+    at: At | None = None
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.what}" + (f"; {self.remedy}" if self.remedy else "")
+        return f"{self.place}: {self.said}" + (f"; {self.remedy}" if self.remedy else "")
+
+    @property
+    def said(self) -> str:
+        """What is wrong, and where in the text."""
+        return self.what if self.at is None else f"{self.at}: {self.what}"
 
 
 class ViewkeeperError(Exception):

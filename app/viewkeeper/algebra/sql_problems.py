@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from sqlglot import exp
 
-from viewkeeper.errors import Problem, ViewError
+from viewkeeper.errors import At, Problem, ViewError
 
 NEWLINE = "\n"
 _SHOWN = 60
@@ -28,31 +28,26 @@ class SqlProblems:
 
     def add(self, node: exp.Expression | None, what: str, remedy: str = "") -> None:
         """Notes a problem at the place of ``node``."""
-        where = self._where(node)
-        self.found.append(Problem(self.place, f"{where}: {what}" if where else what, remedy))
+        start = self._start(node) if node is not None else None
+        if start is None:
+            self.found.append(Problem(self.place, what, remedy))
+        else:
+            before = self.text[:start]
+            self.add_at(before.count(NEWLINE) + 1, len(before) - before.rfind(NEWLINE), what, remedy)
 
     def add_at(self, line: int, column: int, what: str, remedy: str = "") -> None:
-        self.found.append(Problem(self.place, f"{self._named(line, column)}: {what}", remedy))
+        self.found.append(Problem(self.place, what, remedy, self._at(line, column)))
 
     def check(self) -> None:
         """Raises all problems together, each once, if there are any."""
         if self.found:
             raise ViewError(dict.fromkeys(self.found))
 
-    def _where(self, node: exp.Expression | None) -> str:
-        start = self._start(node) if node is not None else None
-        if start is None:
-            return ""
-        before = self.text[:start]
-        return self._named(before.count(NEWLINE) + 1, len(before) - before.rfind(NEWLINE))
-
-    def _named(self, line: int, column: int) -> str:
-        """A place in the text; in a long line, such as YAML makes of ``sql: >``, with the words that stand there."""
+    def _at(self, line: int, column: int) -> At:
         lines = self.text.split(NEWLINE)
         written = lines[line - 1] if line <= len(lines) else ""
         words = " ".join(written[column - 1 : column - 1 + _EXCERPT].split())
-        near = f" (at '{words}')" if len(written) > _LONG_LINE and words else ""
-        return f"line {line}, column {column}{near}"
+        return At(line, column, words if len(written) > _LONG_LINE else "")
 
     def _start(self, node: exp.Expression) -> int | None:
         """Where the node begins in the text, as far as sqlglot tells; else where its first word stands alone.

@@ -218,7 +218,7 @@ def parse_views(config: Config, catalog: Catalog, names: Collection[str] | None 
         try:
             views[name] = _parsed(name, section, catalog)
         except ViewError as error:
-            problems += [Problem(f"{config.file}: {p.place}", p.what, p.remedy) for p in error.problems]
+            problems += [config.in_sql(name, problem) for problem in error.problems]
         else:
             problems += _unfit(config, views[name], catalog)
     if problems:
@@ -238,7 +238,7 @@ def _parsed(name: str, section: ViewConfig, catalog: Catalog) -> View:
         raise (error if section.algorithm == REFRESH else refused) from None
     if section.algorithm == REFRESH:
         return view
-    raise ViewError(Problem(p.place, p.what, _or_refresh(p.remedy)) for p in refused.problems)
+    raise ViewError(replace(p, remedy=_or_refresh(p.remedy)) for p in refused.problems)
 
 
 def _or_refresh(remedy: str) -> str:

@@ -254,7 +254,7 @@ class _Reader:
         try:
             _ = workload.tiny
         except ViewError as e:
-            raise self.wrong("sql", "; ".join(f"{p.what}" for p in e.problems)) from None
+            raise self.wrong("sql", "; ".join(p.said for p in e.problems)) from None
         index = first_impossible(workload)
         if index is not None:
             place = "initial" if index < 0 else f"transactions[{index}]"
