@@ -19,6 +19,7 @@ from viewkeeper.job.assembly import make_source, who
 from viewkeeper.job.source_identity import SourceIdentities
 from viewkeeper.queue import consumer
 from viewkeeper.queue.outstanding import Outstanding, told
+from viewkeeper.warehouse.brokers import metadata
 from viewkeeper.warehouse.groups import groups
 from viewkeeper.warehouse.layout import Layout
 from viewkeeper.warehouse.reader import WarehouseReader
@@ -95,11 +96,15 @@ def _or_reason(look: Callable[[], Any]) -> Any:
 
 def _topic(config: Config, topic: str, format: Literal["native", "debezium"], start: Start | None) -> Outstanding:
     client = config.kafka.client()
-    if start is None:  # no cut: nothing can be behind one
-        consumer.bounds(client, [topic])
-        return Outstanding([])
-    messages, rest = consumer.stretch(client, topic, start.offset, _MOST, _SECONDS)
-    return Outstanding(told(format, messages), rest)
+    try:
+        if start is None:  # no cut: nothing can be behind one
+            consumer.bounds(client, [topic])
+            return Outstanding([])
+        messages, rest = consumer.stretch(client, topic, start.offset, _MOST, _SECONDS)
+        return Outstanding(told(format, messages), rest)
+    except KafkaError:
+        metadata(client, _SECONDS)  # it knows why, where nobody is let in
+        raise
 
 
 def _sqlite_lag(config: Config, name: str, section: SqliteConfig, start: Start | None, topic: Outstanding | str) -> Lag:

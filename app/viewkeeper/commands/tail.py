@@ -18,6 +18,10 @@ from viewkeeper.commands.names import require_view
 from viewkeeper.config import Config, load_config
 from viewkeeper.errors import KafkaError
 from viewkeeper.job.patience import FIRST_START, patiently
+from viewkeeper.warehouse.brokers import metadata
+
+_STEP = 5.0
+"""Seconds that a broker may take to answer."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,6 +62,9 @@ def _messages(config: Config, topic: str, args: argparse.Namespace) -> Iterator[
         enable_partition_eof=True,
         auto_offset_reset="earliest",
     )
+    patiently(
+        lambda: metadata(config.kafka.client(), _STEP), seconds=FIRST_START
+    )  # it knows why, where nobody is let in
     consumer = Consumer(settings)
     try:
         low, high = patiently(lambda: _bounds(consumer, config, topic), seconds=FIRST_START)
@@ -72,10 +79,10 @@ def _messages(config: Config, topic: str, args: argparse.Namespace) -> Iterator[
 def _bounds(consumer: Consumer, config: Config, topic: str) -> tuple[int, int]:
     """The offsets of the topic's first message and of the one after its last."""
     try:
-        found = consumer.list_topics(topic, timeout=5).topics[topic]
+        found = consumer.list_topics(topic, timeout=_STEP).topics[topic]
         if found.error is not None:
             raise KafkaError.at(f"topic {topic}", "does not exist", f"run: viewkeeper init {config.pasted}")
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=5)
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_STEP)
     except KafkaException as e:
         raise unreachable(config, e) from None
     return low, high
