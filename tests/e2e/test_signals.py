@@ -46,6 +46,7 @@ def test_signals_to_the_process_group_of_the_job_finish_its_batch(install: Insta
     starting = world.start("run")
     eventually(lambda: children(starting.process.pid), PATIENCE, "Spark is coming up")
     ends_well(starting, SIGHUP)
+    assert "stopped while waiting" in starting.err.read_text(), "it does not wait until Spark is there"
     ends_well(capture, SIGTERM, SIGTERM)
     world.deliver()
     world.done("run", "--until-idle")

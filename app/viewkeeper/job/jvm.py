@@ -33,8 +33,7 @@ def naming_its_end(spark: Any, logs: Path, stop: threading.Event) -> Iterator[No
     Nothing is raised if ``stop`` is set: whoever stops a job may well send the signal to its JVM, too.
     """
     now = spark.sparkContext.getConf().get("spark.driver.memory")
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(_is_ours)
+    mute_py4j()
     try:
         yield
     except Exception as error:
@@ -43,6 +42,12 @@ def naming_its_end(spark: Any, logs: Path, stop: threading.Event) -> Iterator[No
                 return
             raise SparkEnded.at("spark", _what(how, logs), _remedy(now, logs)) from error
         raise
+
+
+def mute_py4j() -> None:
+    """From now on the log has nothing of Py4J's: the error that it raises says enough."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_ours)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

@@ -19,7 +19,10 @@ from pyspark.sql import SparkSession
 from viewkeeper import signals
 from viewkeeper.errors import UsageError
 from viewkeeper.job import python_daemon
-from viewkeeper.job.jvm import MEMORY
+from viewkeeper.job.jvm import MEMORY, mute_py4j
+from viewkeeper.job.patience import Stopped
+
+_LOOK_EVERY = 0.05
 
 _DEFAULTS = {
     "spark.master": "local[2]",
@@ -61,7 +64,10 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n
 
 
 def spark_session(log_file: Path, stop: threading.Event) -> SparkSession:
-    """A session for the job. What spark-submit or a properties file has set is kept; the rest gets our defaults."""
+    """A session for the job. What spark-submit or a properties file has set is kept; the rest gets our defaults.
+
+    Stopped, if it was told to stop before the session was there.
+    """
     given = SparkConf()
     builder: Any = SparkSession.builder
     for key, value in (_DEFAULTS | _doors(given)).items():
@@ -72,7 +78,7 @@ def spark_session(log_file: Path, stop: threading.Event) -> SparkSession:
         builder = builder.config("spark.driver.extraJavaOptions", option)
     if not _submitted():
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need what is installed here
-        with _standard_error_to(log_file.with_name("spark-stderr.log")), _deaf_jvm():
+        with _standard_error_to(log_file.with_name("spark-stderr.log")), _own_jvm(stop):
             return builder.getOrCreate()
     with _quiet_jvm(log_file):
         session = builder.getOrCreate()
@@ -93,17 +99,40 @@ def _doors(given: SparkConf) -> dict[str, str]:
 
 
 @contextmanager
-def _deaf_jvm() -> Iterator[None]:
+def _own_jvm(stop: threading.Event) -> Iterator[None]:
     """The JVM that is started inside ignores what asks our process group to end: the batch in hand needs it.
 
-    It ends with us: its standard input is ours. PySpark gives no other hold of how it starts it.
+    While it starts, nothing needs it yet: told to stop then, we kill it, and do not wait until it is up. Later it ends
+    with us: its standard input is ours. PySpark gives no other hold of how it starts it.
     """
-    popen = java_gateway.Popen
-    java_gateway.Popen = lambda command, **how: popen(command, **{**how, "preexec_fn": signals.ignore})
+    popen, started, is_up = java_gateway.Popen, list[Any](), threading.Event()
+
+    def start(command: Any, **how: Any) -> Any:
+        started.append(popen(command, **{**how, "preexec_fn": signals.ignore}))
+        return started[-1]
+
+    def watch() -> None:
+        while not is_up.wait(_LOOK_EVERY):
+            if stop.is_set():
+                for process in started:
+                    process.kill()
+
+    watcher = threading.Thread(target=watch, name="jvm", daemon=True)
+    mute_py4j()
+    java_gateway.Popen = start
+    watcher.start()
     try:
         yield
+    except Exception as error:
+        if stop.is_set():
+            raise Stopped from error
+        raise
     finally:
+        is_up.set()
+        watcher.join()
         java_gateway.Popen = popen
+    if stop.is_set():  # it may have been killed in the last moment
+        raise Stopped
 
 
 def _log_settings(log_file: Path) -> Path:
