@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import resource
+import signal
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,9 +16,10 @@ import pytest
 import viewkeeper
 from tests.core.test_warehouse import STATE, content, loaded, rows, transaction
 from viewkeeper.config import load_config
-from viewkeeper.errors import ConfigError, UsageError
+from viewkeeper.errors import ConfigError, UsageError, WarehouseError
 from viewkeeper.managers.sources.sqlite_log import connect
 from viewkeeper.warehouse import log_table
+from viewkeeper.warehouse.layout import Layout
 from viewkeeper.warehouse.reader import WarehouseReader
 from viewkeeper.warehouse.removal import remove_views, views_on_disk
 from viewkeeper.warehouse.retention import going, superseded
@@ -102,3 +106,43 @@ def test_a_database_may_lie_in_a_folder_of_any_name(tmp_path: Path, odd: str) ->
     with closing(connect(str(path), "source a")) as opened:
         assert opened.execute("SELECT name FROM sqlite_schema").fetchall() == [("t",)]
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """No file can be longer, as on a disk that is nearly full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    heard = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, heard)
+
+
+def test_a_warehouse_that_has_no_room_is_refused_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    with room_for(1000), pytest.raises(WarehouseError, match=r"w: cannot be written \(.*\); .*or choose another"):
+        Layout(tmp_path / "w", "all").require_writable()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "/proc/self/x", "/sys/x"])
+def test_a_folder_that_no_rights_open_is_no_place_for_a_warehouse(place: str) -> None:
+    with pytest.raises(WarehouseError, match="cannot be written"):
+        Layout(Path(place), "all").require_writable()
+
+
+@pytest.mark.parametrize("name", ["cuts", "views", "logs", ".id", ".lock"])
+def test_a_folder_in_which_others_have_what_a_warehouse_has_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir() if name.startswith(".") else (tmp_path / name).write_text("mine")
+    with pytest.raises(UsageError, match=f"{re.escape(name)} in it is a .* of others; choose another folder"):
+        Layout(tmp_path, "all").require_writable()
+
+
+def test_a_folder_with_other_things_may_be_a_warehouse(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_text("mine")
+    (tmp_path / "views").mkdir()
+    Layout(tmp_path, "all").require_writable()
+    Layout(tmp_path / "not" / "there", "all").require_writable()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["photo.jpg", "views"]

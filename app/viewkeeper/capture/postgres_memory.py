@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 
 from viewkeeper.warehouse.layout import write_atomically
+from viewkeeper.warehouse.streams import storage
 
 
 @dataclass(frozen=True)
@@ -46,5 +47,6 @@ class Memory:
         return {name: captured for name, captured in self.relations.items() if captured.active}
 
     def write(self, file: Path) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        with storage(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, orjson.dumps(self).decode())

@@ -21,6 +21,7 @@ from viewkeeper.errors import UsageError
 from viewkeeper.job import python_daemon
 from viewkeeper.job.jvm import MEMORY, mute_py4j
 from viewkeeper.job.patience import Stopped
+from viewkeeper.warehouse.streams import storage
 
 _LOOK_EVERY = 0.05
 
@@ -137,9 +138,10 @@ def _own_jvm(stop: threading.Event) -> Iterator[None]:
 
 def _log_settings(log_file: Path) -> Path:
     """A file that tells a JVM to write its warnings to this one."""
-    log_file.parent.mkdir(parents=True, exist_ok=True)
     settings = log_file.with_name("log4j2.properties")
-    settings.write_text(_LOG4J.format(file=_log4j_value(str(log_file))))
+    with storage(log_file.parent):
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text(_LOG4J.format(file=_log4j_value(str(log_file))))
     return settings
 
 

@@ -11,8 +11,10 @@ then another load's, which the table's property ``viewkeeper.load`` names, so th
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
@@ -20,12 +22,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.errors import UsageError, WarehouseError
+from viewkeeper.errors import UsageError
 from viewkeeper.warehouse.durability import SAFE, Disk
 from viewkeeper.warehouse.streams import kind_of, storage
 
 INEXACT, UNCOMPENSATED = "inexact", "uncompensated"
 """The kinds of marks."""
+
+_FOLDERS = (
+    "cuts", "updates", "changes", "views", INEXACT, UNCOMPENSATED,
+    "captures", "connect", "checkpoints", "scratch", "logs", "status",
+)  # fmt: skip
+_FILES = (".lock", ".id", "sources.json", "topics.json")
+_LEAST_SPACE = 1_000_000  # bytes: the tables of a view take that soon
 
 
 @dataclass(frozen=True)
@@ -69,11 +78,24 @@ class Layout:
             ) from None
 
     def require_writable(self) -> None:
-        """Raises what ``create`` and ``lock`` would find, without making anything."""
+        """Raises what ``create``, ``lock`` and a load would find, and leaves nothing behind."""
+        for name in _FOLDERS:
+            if (self.root / name).exists() and not (self.root / name).is_dir():
+                raise UsageError.at(str(self.root), f"{name} in it is a file of others", "choose another folder")
+        for name in _FILES:
+            if (self.root / name).is_dir():
+                raise UsageError.at(str(self.root), f"{name} in it is a folder of others", "choose another folder")
         above = next((p for p in (self.root, *self.root.parents) if os.path.exists(p)), self.root)
-        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK, effective_ids=True):
-            what = "cannot be written" + (f": {above} does not let this user in" if above != self.root else "")
-            raise WarehouseError.at(str(self.root), what, "give this user the right to, or choose another folder")
+        try:
+            # Rights alone do not tell of /proc, or of a full disk.
+            with tempfile.TemporaryFile(dir=above) as probe:
+                probe.write(bytes(_LEAST_SPACE))
+        except OSError as error:
+            where = "" if above == self.root else f" in {above}"
+            what, remedy = f"cannot be written ({error.strerror}{where})", "give this user the right to"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                remedy = "make room"
+            raise kind_of(error).at(str(self.root), what, f"{remedy}, or choose another folder") from None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -87,8 +109,9 @@ class Layout:
                 raise UsageError.at(
                     str(self.root), f"another job (process {holder}) is using it", "stop that job first"
                 ) from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            with storage(self.root):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
             yield
 
     def id(self) -> str:
