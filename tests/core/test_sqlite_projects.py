@@ -351,7 +351,10 @@ def test_a_warehouse_made_anew_in_its_folder_takes_the_place_of_the_old_one(shop
     assert set(shop.state().projects) == {again.key}
     assert shop.triggers_on() == {"t"}
     assert shop.told(again) == []
-    with pytest.raises(SourceError, match="no longer captured for this project"):
+    made_anew = (
+        "is captured for a warehouse that was made anew in /ann/warehouse since this began; start this command again"
+    )
+    with pytest.raises(SourceError, match=made_anew):
         shop.source(ANN).last_change()
 
 

@@ -247,3 +247,24 @@ def test_a_warehouse_that_cannot_be_written_is_told_before_anything_is_made(tmp_
                 Layout(folder, "all").require_writable()
     finally:
         os.seteuid(me)
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_job_writes_nothing_into_the_place_of_a_warehouse_that_was_moved_away(
+    tmp_path: Path, made_anew: bool
+) -> None:
+    root = tmp_path / "w"
+    Layout(root, "all").id()
+    warehouse = loaded(root)
+    root.rename(tmp_path / "away")
+    if made_anew:
+        Layout(root, "all").id()
+        loaded(root)
+    there = sorted(root.rglob("*"))
+    with pytest.raises(
+        WarehouseError, match="w: was moved away, or made anew, while the job was running; start the job"
+    ):
+        warehouse.commit(transaction(1, [(1, "b", 1, 1)]))
+    assert sorted(root.rglob("*")) == there
+    with pytest.raises(WarehouseError, match="was moved away"):
+        warehouse.fold()

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from viewkeeper.errors import UsageError
+from viewkeeper.errors import UsageError, WarehouseError
 from viewkeeper.warehouse.durability import SAFE, Disk
 from viewkeeper.warehouse.streams import kind_of, storage
 
@@ -128,6 +128,12 @@ class Layout:
         file = self.root / ".id"
         with storage(file):
             return file.read_text().strip() if file.exists() else ""
+
+    def require_id(self, id: str) -> None:
+        """Raises a WarehouseError if the folder is not the one that had this name: it was moved away, or made anew."""
+        if id and self.known_id() != id:
+            what = "was moved away, or made anew, while the job was running"
+            raise WarehouseError.at(str(self.root), what, "start the job again where the warehouse is")
 
     def mark(self, view: str, mark: Mark, kind: str = INEXACT) -> None:
         file = self.root / kind / view

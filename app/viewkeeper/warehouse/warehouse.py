@@ -43,7 +43,7 @@ class Warehouse(WarehouseReader):
 
     def __init__(self, root: Path, group: str = "all", keep: timedelta = KEEP, disk: Disk = SAFE):
         super().__init__(root, group, keep, disk)
-        self._opened = False
+        self._opened, self._id = False, ""
         self._newest: Cut | None = None
         self._sealed = -1
         # What the next cut will name. A load also replaces all that the view's tables held before.
@@ -66,6 +66,7 @@ class Warehouse(WarehouseReader):
     def open(self) -> Cut | None:
         """Creates what is missing, clears away what no cut published, and returns the newest cut."""
         self.layout.create()
+        self._id = self.layout.known_id()
         self._repair()
         self._cuts.create(CUT_SCHEMA)
         self._updates.create(UPDATE_SCHEMA.append(pa.field(CUT, _LONG)))
@@ -78,8 +79,7 @@ class Warehouse(WarehouseReader):
         return self._newest if self._opened else super().newest()
 
     def _counted_on(self, table: str) -> int:
-        """Nothing that has yet to be looked for: ``open`` has."""
-        return -1 if self._opened else super()._counted_on(table)
+        return -1 if self._opened else super()._counted_on(table)  # ``open`` has looked
 
     # ---- recovery --------------------------------------------------------------------------------------
 
@@ -217,6 +217,7 @@ class Warehouse(WarehouseReader):
         first, and see by ``newest`` whether the cut stands all the same.
         """
         assert self._opened, "open the warehouse before writing to it"
+        self.layout.require_id(self._id)
         cut = self._next_cut(transaction)
         self._append(transaction, cut.cut)
         self._append_cut(cut)
@@ -329,6 +330,7 @@ class Warehouse(WarehouseReader):
         """
         cut = self._newest
         assert cut is not None, "there is nothing to fold before the first load"
+        self.layout.require_id(self._id)
         for view in sorted(cut.versions if views is None else views):
             if view not in self._loads:
                 self._fold(view, cut)

@@ -295,6 +295,9 @@ def require_unreverted(state: LogState, who: Who, known: int, place: str) -> Non
 def require_needs(state: LogState, who: Who, place: str) -> None:
     """Raises SourceError if others use the log, but nothing is recorded of ``who`` any more."""
     if who.project and state.projects and state.needs(who) is None:
+        if any((n.who.where, n.who.source) == (who.where, who.source) for n in state.projects.values()):
+            what = f"is captured for a warehouse that was made anew in {who.where} since this began"
+            raise SourceError.at(place, what, "start this command again")
         what = "is no longer captured for this project, only for others"
         raise SourceError.at(place, what, "run `viewkeeper init --reload`")
 
