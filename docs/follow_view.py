@@ -13,20 +13,21 @@ has removed messages, and the reader starts again from the newest cut. So it doe
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import orjson
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 from deltalake import DeltaTable
 
 import viewkeeper
 from viewkeeper.config import Config, load_config
+from viewkeeper.errors import UsageError, ViewkeeperError
 from viewkeeper.warehouse.reader import WarehouseReader
 from viewkeeper.warehouse.rendering import json_values
 
@@ -86,7 +87,10 @@ def copied(config: Config, view: str) -> Copy:
 
 def load_of(config: Config, view: str) -> str:
     """Which load of the view its changes belong to."""
-    table = DeltaTable(str(config.warehouse / "changes" / view))
+    folder = str(config.warehouse / "changes" / view)
+    if not DeltaTable.is_deltatable(folder):
+        raise UsageError.at(view, "is not loaded yet", f"run: viewkeeper init {config.pasted}")
+    table = DeltaTable(folder)
     return table.metadata().configuration.get("viewkeeper.load") or ""
 
 
@@ -125,11 +129,24 @@ def follow(config: Config, view: str) -> Iterator[Copy]:
             print(f"{gap}: starting again from the newest cut", file=sys.stderr)
 
 
-def main(conf: str, view: str) -> None:
-    for copy in follow(load_config(conf), view):
-        print(f"cut {copy.sealed}, update {copy.update}: {sum(copy.rows.values())} rows", flush=True)
+def main() -> int | str:
+    """0 after Ctrl-C, or what is wrong."""
+    parser = argparse.ArgumentParser(description="Keeps an exact copy of a view in memory, and tells how it grows.")
+    parser.add_argument("conf", metavar="CONF", help="the configuration file")
+    parser.add_argument("view", metavar="VIEW", help="a view that it defines and that is loaded")
+    args = parser.parse_args()
+    try:
+        config = load_config(args.conf)
+        if args.view not in config.views:
+            parser.error(f"{args.conf} has no view {args.view}; it has {', '.join(config.views)}")
+        for copy in follow(config, args.view):
+            print(f"cut {copy.sealed}, update {copy.update}: {sum(copy.rows.values())} rows", flush=True)
+    except (ViewkeeperError, KafkaException) as error:
+        return f"follow_view: {error.args[0].str() if isinstance(error, KafkaException) else error}"
+    except KeyboardInterrupt:
+        pass
+    return 0
 
 
 if __name__ == "__main__":
-    with suppress(KeyboardInterrupt):
-        main(*sys.argv[1:])
+    sys.exit(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -72,3 +73,17 @@ def test_a_copy_that_follows_the_topic_is_the_view_at_every_cut(install: Install
         world.done("init", "--reload", "named")  # which no message tells
         assert follow_to(copies, world) >= 1
     copies.close()
+
+
+def test_wrong_arguments_are_answered_in_words(install: Install) -> None:
+    world = install(TABLES, VIEWS)
+
+    def said(*arguments: str) -> str:
+        ended = subprocess.run([sys.executable, str(EXAMPLE), *arguments], capture_output=True, text=True, timeout=120)
+        assert ended.returncode in (1, 2) and "Traceback" not in ended.stderr, ended.stderr
+        return ended.stderr.splitlines()[-1]
+
+    assert "the following arguments are required: CONF, VIEW" in said()
+    assert "nothing.yaml: does not exist" in said("nothing.yaml", "named")
+    assert "has no view other; it has named" in said(str(world.conf), "other")
+    assert f"named: is not loaded yet; run: viewkeeper init {world.conf}" in said(str(world.conf), "named")
