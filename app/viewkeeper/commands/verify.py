@@ -23,6 +23,7 @@ from viewkeeper.job.compensating import beyond
 from viewkeeper.job.freezing import frozen
 from viewkeeper.job.judging import Judged, Judging
 from viewkeeper.job.loading import Comparison, compare
+from viewkeeper.job.outlived import other_sql
 from viewkeeper.job.source_identity import SourceIdentities
 from viewkeeper.managers.sources import Source
 from viewkeeper.remedies import completed
@@ -143,7 +144,7 @@ def _refuse_other_definitions(project: Project, warehouse: WarehouseReader, name
         raise UsageError(
             Problem(
                 config.place("views", name, "sql"),
-                "differs from the SQL that the view was loaded with",
+                other_sql(warehouse.definition(name) or "", project.views[name].sql),
                 f"load it again with 'viewkeeper init {config.pasted} --reload {name}'",
             )
             for name in changed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +30,7 @@ from viewkeeper.job.fresh_start import FreshStarts
 from viewkeeper.job.inlets import inlets
 from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.loading import NOTHING, load
+from viewkeeper.job.outlived import outlived
 from viewkeeper.job.patience import FIRST_START, Stopped, patiently
 from viewkeeper.job.publishing import Publishing
 from viewkeeper.job.quarantine import Quarantine
@@ -114,16 +115,17 @@ class Opening:
         if cut is None:
             return {}
         going_on = {n: v for n, v in self.project.views.items() if n in cut.versions and n not in self.reload}
-        outlived = {name: list(self._outlived(name, view)) for name, view in going_on.items()}
-        if any(outlived.values()):
-            also = self._cut_off(cut, {name: view for name, view in going_on.items() if not outlived[name]})
-            told = [(name, *found) for name, all_found in outlived.items() for found in all_found]
-            raise UsageError(Problem(place, what, self._load_again([name, *also])) for name, place, what in told)
+        found = {name: list(outlived(self.project, self.warehouse, view)) for name, view in going_on.items()}
+        if concerned := [name for name in going_on if found[name]]:
+            also = self._cut_off(cut, {name: view for name, view in going_on.items() if not found[name]})
+            remedy = self._load_again([*concerned, *also])  # one command, whichever problem it is read with
+            raise UsageError(Problem(place, what, remedy) for name in concerned for place, what in found[name])
         return going_on
 
     def _load_again(self, names: Sequence[str]) -> str:
         together = " ".join(dict.fromkeys([*self.reload, *names]))
-        return f"load it again with 'viewkeeper init {self.project.config.pasted} --reload {together}'"
+        those = "it" if len(names) == 1 else "them"
+        return f"load {those} again with 'viewkeeper init {self.project.config.pasted} --reload {together}'"
 
     def _cut_off(self, cut: Cut, views: Mapping[str, View]) -> list[str]:
         """Those of the views that cannot go on from the cut either: who loads others again must load them, too."""
@@ -133,15 +135,6 @@ class Opening:
             with suppress(SourceUnreachable, KafkaError):  # it may be as it was
                 lost |= set() if self._intact(source, cut) else {source}
         return [name for name, view in views.items() if view.sources & lost]
-
-    def _outlived(self, name: str, view: View) -> Iterator[tuple[str, str]]:
-        """Where and why a loaded view cannot be kept as the configuration says now."""
-        config = self.project.config
-        if self.warehouse.definition(name) != view.sql:
-            yield config.place("views", name, "sql"), "differs from the SQL that the view was loaded with"
-        if self.project.keeping[name].algorithm != CONVERGENT and name in self.warehouse.uncompensated():
-            what = f"was {CONVERGENT} since the load, which may have left wrong rows in the view"
-            yield config.place("views", name, "algorithm"), what
 
     def _install_capture(self) -> None:
         """Makes every source log the changes that views need."""

@@ -128,6 +128,9 @@ class Rules:
 
     def _cast(self, node: Node) -> None:
         """DuckDB takes no notice of the limit of a text, and cuts what PostgreSQL rounds of a timestamp."""
+        named = written(self.problems, node["type_expr"]).upper()
+        if named in ("REAL", "FLOAT4"):  # DuckDB's tree calls both FLOAT, which is a double here
+            note(self.problems, node["type_expr"], f"unknown type {named}", "write FLOAT, which has 64 bits")
         name, limits = str(node["type_expr"].get("type_name", "")).upper(), node["type_expr"].get("children")
         if (limits and name in ("VARCHAR", "BPCHAR", "TEXT", "FLOAT")) or name in ("TIMESTAMP_S", "TIMESTAMP_MS"):
             note(self.problems, node, "a cast to a type with a limit is not supported", "write it without the limit")
