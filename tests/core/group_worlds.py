@@ -25,7 +25,7 @@ from viewkeeper.job.keeper import Keeper
 from viewkeeper.job.publishing import Publishing
 from viewkeeper.managers.keeping import Keeping
 from viewkeeper.managers.managers import Managers
-from viewkeeper.managers.sources.sqlite import LogPosition
+from viewkeeper.managers.sources.sqlite_log import LogPosition
 from viewkeeper.messages import Answer, Ask, Reached
 from viewkeeper.queue.consumer import MESSAGES
 from viewkeeper.queue.drain import Drain

@@ -50,6 +50,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
     monkeypatch.setattr(consumer, "bounds", bounds)
     monkeypatch.setattr(consumer, "stretch", bounds)
+    monkeypatch.setattr(status_sources, "metadata", bounds)
     return Place(tmp_path)
 
 

@@ -46,7 +46,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Publication:
-    """``marks`` has, per published used table, what changes when it is taken out and put back: see ``same_published``."""
+    """``marks`` has, per published used table, what changes when it is taken out and put back (``same_published``)."""
 
     owned: bool
     ours: bool

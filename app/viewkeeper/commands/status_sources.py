@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -32,6 +33,7 @@ DEADLINE = 15.0
 
 _MOST = 200_000  # messages that are looked at one by one; the others are counted as they are
 _SECONDS = 5.0
+_REFUSED_WITHIN = 1.0
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ def _topic(config: Config, topic: str, format: Literal["native", "debezium"], st
         messages, rest = consumer.stretch(client, topic, start.offset, _MOST, _SECONDS)
         return Outstanding(told(format, messages), rest)
     except KafkaError:
-        metadata(client, _SECONDS)  # it knows why, where nobody is let in
+        with suppress(KafkaError):
+            metadata(client, _REFUSED_WITHIN)  # it knows why, where nobody is let in
         raise
 
 

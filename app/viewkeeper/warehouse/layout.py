@@ -80,10 +80,10 @@ class Layout:
     def require_writable(self) -> None:
         """Raises what ``create``, ``lock`` and a load would find, and leaves nothing behind."""
         for name in _FOLDERS:
-            if (self.root / name).exists() and not (self.root / name).is_dir():
+            if os.path.exists(self.root / name) and not os.path.isdir(self.root / name):
                 raise UsageError.at(str(self.root), f"{name} in it is a file of others", "choose another folder")
         for name in _FILES:
-            if (self.root / name).is_dir():
+            if os.path.isdir(self.root / name):
                 raise UsageError.at(str(self.root), f"{name} in it is a folder of others", "choose another folder")
         above = next((p for p in (self.root, *self.root.parents) if os.path.exists(p)), self.root)
         try:
