@@ -44,6 +44,9 @@ def refused(sql: str) -> list[str]:
         "t LIKE u LIKE t",
         "p BETWEEN q AND r BETWEEN p AND q",
         "t || NOT p",
+        "t ~~ u || t",
+        "t !~~ u || t",
+        "t !~~* (u) || t",
         "a + b IS NULL = p",
     ],
 )
@@ -71,6 +74,11 @@ def test_what_postgres_would_read_otherwise_is_refused_with_its_place(sql: str) 
         ("- a * b", "((-a) * b)"),
         ("a + b IS NULL", "((a + b) IS NULL)"),
         ("t || u LIKE t || u", "((t || u) LIKE (t || u))"),
+        ("t || u ~~ (t || u)", "((t || u) LIKE (t || u))"),
+        (
+            "CASE WHEN t !~~ '~~' THEN t || u END",
+            "CASE WHEN (NOT (t LIKE '~~')) THEN (t || u) ELSE CAST(NULL AS TEXT) END",
+        ),
         ("a < b + c", "(a < (b + c))"),
         ("NOT p IS NULL", "(NOT (p IS NULL))"),
         ("a BETWEEN b AND c AND p", "(((a >= b) AND (a <= c)) AND p)"),

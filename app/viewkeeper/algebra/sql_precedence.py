@@ -89,7 +89,7 @@ def check_tokens(found: list[tokens.Token], text: str, problems: SqlProblems) ->
     for index, token in enumerate(found):
         before = found[index - 1] if index else None
         after = found[index + 1] if index + 1 < len(found) else None
-        if said := _misread(before, token, after, text) or _signed(found, index):
+        if said := _misread(before, token, after, text) or _signed(found, index) or _matched(found, index):
             line, column = text.count("\n", 0, token.start) + 1, token.start - text.rfind("\n", 0, token.start)
             problems.add_at(line, column, *said)
 
@@ -140,6 +140,43 @@ def _signed(found: list[tokens.Token], index: int) -> tuple[str, str] | None:
     if of not in _UNTYPED or then[:1] == [tokens.TokenType.DCOLON]:
         return None
     return "a plus sign before a constant without a type is not supported", "leave it out, or write CAST(… AS …)"
+
+
+_SYMBOLS = ("~~", "~~*")
+_ENDINGS = (
+    "COMMA",
+    "AND",
+    "OR",
+    "EQ",
+    "NEQ",
+    "LT",
+    "LTE",
+    "GT",
+    "GTE",
+    "IS",
+    "THEN",
+    "ELSE",
+    "END",
+    "ALIAS",
+    "FROM",
+    "ON",
+)
+"""What ends the right operand of a LIKE."""
+
+
+def _matched(found: list[tokens.Token], index: int) -> tuple[str, str] | None:
+    """A LIKE written as an operator binds like ||, from left to right; sqlglot takes it for the word."""
+    if found[index].text not in _SYMBOLS or found[index].token_type is tokens.TokenType.STRING:
+        return None
+    depth = 0
+    for token in found[index + 1 :]:
+        depth += (token.token_type is tokens.TokenType.L_PAREN) - (token.token_type is tokens.TokenType.R_PAREN)
+        if depth < 0 or (depth == 0 and token.token_type.name in _ENDINGS):
+            return None
+        if depth == 0 and token.token_type is tokens.TokenType.DPIPE:
+            what = f"'||' behind '{found[index].text}' without parentheses is not read so by PostgreSQL"
+            return what, "put parentheses around what belongs together"
+    return None
 
 
 def _is_type(token: tokens.Token) -> bool:
