@@ -13,6 +13,7 @@ from viewkeeper.errors import SourceError, ViewkeeperError
 pytestmark = pytest.mark.e2e
 
 CHANGE = "UPDATE {} SET total = total + 100 WHERE id = 1"
+CHANGED = ["orders VALUES (1, 1, 1, 'a')", "lines VALUES (1, 1, 1)"]
 GIVEN_AWAY = ["ALTER TABLE orders OWNER TO heir"]
 HIDDEN = {
     "its schema": ["ALTER SCHEMA public RENAME TO x", CHANGE.format("x.orders"), "ALTER SCHEMA x RENAME TO public"],
@@ -46,8 +47,10 @@ FOUND = r"source shop: the log tells of a table \S+, which may have been .*order
 
 @pytest.fixture
 def owned(world: World) -> Iterator[World]:
-    """The shop beside another schema and a role that may be given its tables."""
+    """The shop beside another schema and a role that may be given its tables; each has a row to be changed."""
     shop = world.databases["shop"]
+    world.write("shop", *(f"INSERT INTO {row} ON CONFLICT (id) DO NOTHING" for row in CHANGED))
+    world.batch()
     shop.execute("CREATE ROLE heir", "CREATE SCHEMA other", "GRANT CREATE ON SCHEMA public, other TO heir")
     yield world
     shop.execute(

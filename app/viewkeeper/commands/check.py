@@ -150,12 +150,13 @@ class _Report:
             raise SourceError(problems)
 
     def _used(self, source: str) -> dict[str, list[str]]:
-        """What views use of a source; of those that were not understood, the relations that they name."""
+        """What views use of a source; of those that were not understood, the relations that they name and may use."""
         used = used_by(self.parsed, source)
+        fit = [relation for (s, relation), is_ in self.catalog.items() if s == source and not is_.refused]
         for name, section in self.config.views.items():
             if name not in self.parsed:
                 named = {r.lower() for s, r in relations_named(section.sql, self.config.sources) if s == source}
-                used |= {r: [] for s, r in self.catalog if s == source and r.lower() in named and r not in used}
+                used |= {r: [] for r in fit if r.lower() in named and r not in used}
         return used
 
     def say(self, verdict: str, about: str, what: str) -> None:
