@@ -215,6 +215,54 @@ def test_what_needs_new_triggers_waits_for_the_neighbour_whose_column_was_rename
         shop.look()
 
 
+UPDATED = "CREATE TRIGGER mine AFTER INSERT ON t BEGIN UPDATE t SET b = 'new' WHERE id = NEW.id; END"
+ENDING = "CREATE TRIGGER mine AFTER INSERT ON t BEGIN SELECT RAISE(IGNORE); END"
+TOLD = "CREATE TRIGGER mine AFTER INSERT ON t BEGIN INSERT OR IGNORE INTO told VALUES (NEW.id, 'fail'); END"
+REFERRED = "CREATE TABLE u (t REFERENCES t (id) ON DELETE CASCADE)"
+BACK = "CREATE TRIGGER back AFTER DELETE ON u BEGIN UPDATE t SET b = 'gone' WHERE id <> OLD.t; END"
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        ([UPDATED], "statements on t may write to it again, while changes were made; REPLACE may have deleted"),
+        ([UPDATED.replace("UPDATE t", "UPDATE 'T'")], "statements on t may write to it again"),
+        ([REFERRED, BACK], "a trigger, or a foreign key, was added by which statements on t may write to it again"),
+        ([ENDING], "t: a trigger was added that may end a statement after a row is written; rows may be missing"),
+    ],
+)
+@pytest.mark.parametrize("looks", [True, False], ids=["by capture", "by init"])
+def test_a_trigger_that_came_before_ours_were_written_for_it_is_said_where_changes_may_be_missing(
+    shop: Shop, made: list[str], found: str, looks: bool
+) -> None:
+    for statement in (*made, "INSERT OR REPLACE INTO t VALUES (1, 'x', 'old')"):
+        shop.db.execute(statement)
+    with pytest.raises(SourceError, match=found):
+        shop.look() if looks else shop.install(ANN, "id", "a")
+    shop.db.execute(f"DROP {'TABLE u' if REFERRED in made else 'TRIGGER mine'}")
+    for use in (shop.look, lambda: shop.install(ANN, "id", "a"), lambda: shop.restarted().require(shop.position)):
+        with pytest.raises(SourceError, match=f"{found}.*; run `viewkeeper init --reload`"):
+            use()  # undone, and what happened meanwhile is still in no log
+    install("shop", str(shop.path), {"t": ["id", "a"]}, reload=True, who=ANN)
+    shop.change()
+    check_schema(shop.db, "source shop", log.last_id(shop.db), who=ANN)
+
+
+def test_a_trigger_that_only_tells_of_changes_or_comes_when_nothing_happens_is_no_alarm(shop: Shop) -> None:
+    shop.db.execute("CREATE TABLE told (id, what)")
+    shop.db.execute(TOLD)
+    shop.db.execute("INSERT OR REPLACE INTO t VALUES (1, 'x', 'old')")
+    shop.look()
+    shop.deliver()
+    shop.db.execute(UPDATED.replace("mine", "more"))
+    shop.look()
+    shop.db.execute("INSERT OR REPLACE INTO t VALUES (1, 'z', 'old')")
+    shop.look()
+    query = f"SELECT op, b1, a1 FROM {log.LOG} WHERE relation = 't' AND id > ? ORDER BY id"
+    changes = shop.db.execute(query, (int(shop.position),)).fetchall()
+    assert changes == [("delete", "x", None), ("insert", None, "z"), ("update", "z", "z")]
+
+
 def test_a_database_with_its_journal_left_behind_is_rolled_back_before_it_is_read(shop: Shop, tmp_path: Path) -> None:
     """A writer that dies leaves its journal; whoever reads next takes its half transaction back."""
     code = (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.sqlite_worlds import Watched, connect, run_history
+from tests.core.sqlite_worlds import Watched, connect, run_history, run_joined_history
 from viewkeeper.capture.sqlite_triggers import check_schema, install, install_on, remove
 from viewkeeper.errors import SourceError
 from viewkeeper.managers.sources.sqlite import SqliteSource
@@ -51,6 +51,12 @@ COUNTEREXAMPLES += [3611, 3790, 3910, 4120, 4170, 4990, 5114, 5478, 5742, 7891]
 @pytest.mark.parametrize("seed", COUNTEREXAMPLES)
 def test_oracle_histories_that_once_failed_are_exact(seed: int) -> None:
     run_history(seed)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_oracle_what_comes_to_a_captured_table_is_logged_or_said(block: int) -> None:
+    """Replay one with ``run_joined_history(seed)``."""
+    assert {run_joined_history(seed) for seed in range(30_000 + block * 40, 30_040 + block * 40)} == {"exact", "said"}
 
 
 # ---- REPLACE

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from viewkeeper.capture.part_marks import OBJECTS, part_marks
+from viewkeeper.capture.sqlite_missed import is_outrun, missed, note_missed, unique_keys
 from viewkeeper.capture.sqlite_needs import agreed_marks, is_outlived, note_beginnings, note_needs
 from viewkeeper.capture.trigger_sql import TriggerWriter
 from viewkeeper.errors import Problem, SourceError
@@ -23,7 +24,6 @@ from viewkeeper.managers.sources.sqlite_log import (
     Layout,
     LogState,
     connect,
-    has_rows,
     is_installed,
     last_id,
     put_state,
@@ -42,7 +42,6 @@ from viewkeeper.managers.sources.sqlite_watch import renamed_columns, used_probl
 
 _MOST_COLUMNS = 900  # twice that and the log's own stay below SQLite's 2000
 _COLLATIONS = {"BINARY", "NOCASE", "RTRIM"}
-_RELOAD = "run `viewkeeper init --reload`"
 
 
 def install(
@@ -65,7 +64,10 @@ def install(
     try:
         with reporting(place), writing(db):
             require_known(db, () if reload else known, place)
-            return install_on(db, place, relations, reload, who)
+            if reload or not note_missed(db, place, relations):
+                return install_on(db, place, relations, reload, who)
+        _raise_problems(place, used_problems(db, read_state(db, place), relations))
+        raise AssertionError("what was noted is a problem")
     finally:
         db.close()
 
@@ -157,9 +159,16 @@ def check_schema(
         with writing(db):
             state = read_state(db, place)  # another project's capture may have been the first
             require_identity(state, known, place)
-            for relation in _stale(db, place, state, who):
-                _refit(db, place, relation, state.tables[relation], sent)
-            return read_state(db, place)
+            stale = _stale(db, place, state, who)
+            note_missed(db, place, stale, sent)
+            state = read_state(db, place)
+            for relation in stale:
+                if not state.tables[relation].missed:
+                    _refit(db, place, relation, state.tables[relation])
+            state = read_state(db, place)
+        with reading(db):
+            _stale(db, place, state, who)
+        return state
 
 
 def _stale(db: sqlite3.Connection, place: str, state: LogState, who: Who) -> list[str]:
@@ -269,9 +278,9 @@ def _capture(db: sqlite3.Connection, place: str, relation: str, state: LogState,
         captured = replace(captured, used=used)
         put_state(db, f"table:{relation}", captured.dump())
         if _is_stale(db, relation, captured):
-            _refit(db, place, relation, captured, state.pruned_of(relation))
+            _refit(db, place, relation, captured)
         return
-    began = replace(captured, used=used, active=True, since=write_boundary(db))
+    began = replace(captured, used=used, active=True, since=write_boundary(db), missed="")
     _write_triggers(db, relation, began, new_layout=True)
     for key, needs in state.projects.items():
         put_state(db, key, needs.recaptured(relation, began.since).dump())
@@ -282,10 +291,10 @@ def _is_broken(db: sqlite3.Connection, state: LogState, relation: str, used: Col
     if used_problems(db, state, {relation: used}):
         return True
     table = read_table(db, relation)
-    return table is not None and _may_miss(db, relation, state.tables[relation], table, state.pruned_of(relation))
+    return table is not None and bool(missed(db, relation, state.tables[relation], table, state.pruned_of(relation)))
 
 
-def _refit(db: sqlite3.Connection, place: str, relation: str, captured: Captured, sent: int) -> None:
+def _refit(db: sqlite3.Connection, place: str, relation: str, captured: Captured) -> None:
     """Writes the triggers anew for a table that was altered while it was captured."""
     table = read_table(db, relation)
     _raise_problems(place, _unfit_table(relation, table))
@@ -293,9 +302,6 @@ def _refit(db: sqlite3.Connection, place: str, relation: str, captured: Captured
     if renamed := renamed_columns(captured, table):
         what = f"{relation} was altered, and its column {next(iter(renamed))}, which another project uses, was renamed"
         raise SourceError.at(place, what, "rename it back, or run `viewkeeper init --reload` for that project first")
-    if _may_miss(db, relation, captured, table, sent):
-        what = f"{relation}: a unique index was added while changes were made; REPLACE may have deleted rows unseen"
-        raise SourceError.at(place, what, _RELOAD)
     _write_triggers(db, relation, captured, new_layout=_layout(_writer(table, captured)) != captured.layout.columns)
 
 
@@ -320,8 +326,9 @@ def _write_triggers(db: sqlite3.Connection, relation: str, captured: Captured, n
     layouts = captured.layouts
     if new_layout:
         layouts = (*layouts, Layout(write_boundary(db), _layout(writer)))
-    keys = tuple(sorted(_unique_keys(table)))
-    written = replace(captured, layouts=layouts, active=True, fingerprint=_fingerprint(writer), keys=keys)
+    keys = tuple(sorted(unique_keys(table)))
+    known = replace(captured, fingerprint=_fingerprint(writer), keys=keys, referenced=table.referenced)
+    written = replace(known, layouts=layouts, active=True)
     put_state(db, f"table:{relation}", written.dump())
 
 
@@ -362,7 +369,7 @@ def _is_stale(db: sqlite3.Connection, relation: str, captured: Captured) -> bool
     """Must the triggers be written anew? Also when a user's trigger is newer: ours must be the first to fire."""
     table = read_table(db, relation)
     assert table is not None, "used_problems names missing tables"
-    own_newest = table.triggers[-1][0].startswith(OWN)
+    own_newest = not is_outrun(table)
     # A column that was renamed is logged as before, and stops only those who use it.
     table = table.called({now: before for before, now in renamed_columns(captured, table).items()})
     writer = _writer(table, captured)
@@ -372,23 +379,6 @@ def _is_stale(db: sqlite3.Connection, relation: str, captured: Captured) -> bool
 
 def _fingerprint(writer: TriggerWriter) -> str:
     return hashlib.sha256("\n".join(writer.statements()).encode()).hexdigest()[:16]
-
-
-def _unique_keys(table: Table) -> set[str]:
-    """By names, which stay while other columns come and go."""
-    names = [(tuple(table.columns[i].name for i in key.positions), key) for key in table.unique_keys]
-    return {repr((columns, key.collations, key.where)) for columns, key in names}
-
-
-def _knows_keys(captured: Captured, table: Table) -> bool:
-    """Did the triggers know every unique key? Their positions were noted before their names were."""
-    by_position = {repr((key.positions, key.collations, key.where)) for key in table.unique_keys}
-    return _unique_keys(table) <= set(captured.keys) or by_position <= set(captured.keys)
-
-
-def _may_miss(db: sqlite3.Connection, relation: str, captured: Captured, table: Table, since: int) -> bool:
-    """May REPLACE have deleted rows by a unique key that the triggers did not know?"""
-    return not _knows_keys(captured, table) and has_rows(db, relation, since)
 
 
 def _raise_problems(place: str, problems: Collection[str]) -> None:

@@ -154,6 +154,8 @@ class Captured:
     fingerprint: str = ""  # of the triggers as they were written
     keys: tuple[str, ...] = ()  # the unique keys they know of
     since: int = 0  # the log id where capture last became active: changes before it may be in no log
+    referenced: bool = True  # do they know of foreign keys that refer to the table? Before this was noted, nobody knows
+    missed: str = ""  # why changes past ``since`` may be in no log; stays, even if what brought it about is undone
 
     @property
     def layout(self) -> Layout:
@@ -185,6 +187,8 @@ class Captured:
             fingerprint=raw["fingerprint"],
             keys=tuple(raw["keys"]),
             since=raw.get("since", layouts[-1].since),
+            referenced=raw.get("referenced", True),
+            missed=raw.get("missed", ""),
         )
 
     def dump(self) -> str:

@@ -235,16 +235,17 @@ def _index(db: sqlite3.Connection, name: str, unique: bool, primary: bool, parti
     )
 
 
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | \[[^\]]*\] | --[^\n]* | /\*.*?\*/ | \w+ | .""",
     re.VERBOSE | re.DOTALL,
 )
+"""A piece of SQL: a literal, a quoted name, a comment, a word, or one other character."""
 
 
 def _partial_condition(sql: str) -> str:
     """What stands behind the WHERE of a CREATE INDEX statement."""
     depth = 0
-    for token in _TOKEN.finditer(sql):
+    for token in TOKEN.finditer(sql):
         text = token.group()
         depth += (text == "(") - (text == ")")
         if depth == 0 and text.upper() == "WHERE":
@@ -271,3 +272,10 @@ def _referenced(db: sqlite3.Connection, table: str) -> bool:
         (table,),
     ).fetchone()
     return row is not None
+
+
+def acts_on(db: sqlite3.Connection, table: str) -> bool:
+    """May a foreign key of the table change its rows when those it refers to change?"""
+    idle = "('NO ACTION', 'RESTRICT')"
+    query = f"SELECT 1 FROM pragma_foreign_key_list(?) WHERE on_update NOT IN {idle} OR on_delete NOT IN {idle}"
+    return db.execute(query, (table,)).fetchone() is not None

@@ -11,7 +11,8 @@ from viewkeeper.managers.sources.sqlite_schema import OWN, Table, read_table
 
 _EVENTS = ("before_insert", "before_update", "before_delete", "after_delete", "after_insert", "after_update")
 _NEW = re.compile(r'NEW\.("(?:[^"]|"")*")')
-_REMEDY = "undo that, or run `viewkeeper init --reload`"
+_RELOAD = "run `viewkeeper init --reload`"
+_REMEDY = f"undo that, or {_RELOAD}"
 
 
 def used_problems(
@@ -24,6 +25,9 @@ def used_problems(
     watched = {n: c for n, c in state.tables.items() if c.active and (wanted is None or n in wanted)}
     found = []
     for name, captured in watched.items():
+        if captured.missed:
+            found.append(f"{captured.missed}; {_RELOAD}")
+            continue
         used = [column for column in captured.used if wanted is None or column in wanted[name]]
         found += [f"{why}; {_REMEDY}" for why in _table_problems(db, name, captured, used)]
     return found
