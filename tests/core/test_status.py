@@ -80,7 +80,7 @@ def said(state: State, width: int = 100) -> list[str]:
     console = Console(width=width, highlight=False, file=io.StringIO())
     status.show(console, state)
     lines = console.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= width
+    assert all(len(line) <= width or " " not in line or "viewkeeper " in line for line in lines), lines
     return [" ".join(line.split()) for line in lines]
 
 
@@ -114,6 +114,28 @@ def two_groups(place: Place) -> Config:
 
 
 # ---- what people read
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_width_breaks_a_name_a_number_or_a_command(place: Place, width: int) -> None:
+    long = "orders_of_customers_with_their_addresses_and_everything_that_was_ever_delivered_to_any_of_them"
+    for views in (["customer_orders"], ["customer_orders", "orders_by_customer_and_region"], ["customer_orders", long]):
+        config = place.configure(dict.fromkeys(views, "shop.t"))
+        place.cut("all", [view for view in views if view != long], 4, shop=1)
+        lines = said(gather(config), width)
+        rows = [line for line in lines if line.split(" ")[0] in views]
+        assert [line.split()[0] for line in rows] == views, lines
+        below = [lines[lines.index(row) + 1] if row in views else row.partition(" ")[2] for row in rows]
+        assert below[0] in ("sweep exact, complete unknown 4 1", "sweep exact, unknown 4 1"), lines  # at a blank
+    alone = place.configure({"customer_orders": "shop.t"}, groups={"one": ["customer_orders"]})
+    (told,) = [line for line in said(gather(alone), width) if line.startswith("view customer_orders is in group all")]
+    assert told.endswith(f"load it with 'viewkeeper init {alone.file} --reload customer_orders'")
+
+
+def test_a_view_that_waits_says_for_what_on_a_narrow_terminal(place: Place) -> None:
+    lines = said(gather(two_groups(place)), 80)
+    row = lines.index("shelf refresh exact, strong ≥ 2 7 1 its next")
+    assert " ".join(lines[row + 1 : row + 3]) == "refresh, in 41 min"
 
 
 def test_what_is_not_there_is_a_dash_and_what_cannot_be_reached_one_short_line(place: Place) -> None:
@@ -155,7 +177,7 @@ def test_each_group_tells_its_cut_its_views_and_its_table(place: Place) -> None:
         "update accounts shelf", "U7 (shop.807) g b", "U8 (shop.808) r w", "U9 (shop.809) b w", "U10 (shop.810) r b",
     ]  # fmt: skip
     assert "both sweep exact, complete unknown 3 1" in lines and "U3 (crm.803) g g" in lines
-    assert lines[-1].startswith("w white: manager owes it r red: waits for others g gray: in newest cut b black: ")
+    assert lines[-1].startswith("w white: awaited r red: held back g gray: in the cut b black: ")
 
 
 def test_trouble_comes_first(place: Place) -> None:

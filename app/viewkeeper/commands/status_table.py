@@ -23,9 +23,9 @@ STYLES = {
     Color.BLACK: "grey50",
 }
 MEANINGS = {
-    Color.WHITE: "manager owes it",
-    Color.RED: "waits for others",
-    Color.GRAY: "in newest cut",
+    Color.WHITE: "awaited",
+    Color.RED: "held back",
+    Color.GRAY: "in the cut",
     Color.BLACK: "not concerned",
 }
 CELL = 3
@@ -37,7 +37,7 @@ _HEADING = "update"
 
 
 def legend() -> Text:
-    """One line that explains the letters."""
+    """One line that explains the letters, on a narrow terminal, too."""
     parts: list[Text] = []
     for color, meaning in MEANINGS.items():
         gap = Text("  " if parts else "")
