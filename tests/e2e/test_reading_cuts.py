@@ -30,7 +30,7 @@ from viewkeeper.warehouse.warehouse import Warehouse
 
 pytestmark = pytest.mark.e2e
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reading.md"
 INSTANT = datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=UTC)
 DOMAINS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "i": (pa.int64(), [None, 0, -(2**63), 2**63 - 1]),
@@ -217,11 +217,11 @@ def test_what_cannot_be_read_together_is_said(tmp_path: Path) -> None:
         viewkeeper.read_cut(tmp_path, "other", cut=7)
 
 
-# ---- the README's own words -------------------------------------------------------------------------------------
+# ---- the page's own words ----------------------------------------------------------------------------------------
 
 
 def section() -> str:
-    _, _, rest = README.read_text().partition("\n## Several views at one cut\n")
+    _, _, rest = PAGE.read_text().partition("\n## Several views at one cut\n")
     return rest.partition("\n## ")[0]
 
 

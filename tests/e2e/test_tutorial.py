@@ -1,4 +1,7 @@
-"""The README's tutorial, pasted into a shell as it stands: every command works, and says what is printed below it."""
+"""The README's tutorial, pasted into a shell as it stands: every command works, and says what is printed below it.
+
+What docs/reading.md goes on with is pasted before its last block, which ends what runs.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,13 @@ class Block:
 
 
 def tutorial() -> list[Block]:
-    _, _, rest = (ROOT / "README.md").read_text().partition("\n## Your own view in five minutes\n")
+    *first, last = pasted("README.md", "Your own view in five minutes")
+    return [*first, *pasted("docs/reading.md", "What a view tells"), last]
+
+
+def pasted(page: str, section: str) -> list[Block]:
+    """What a section of a page lets its reader paste."""
+    _, _, rest = (ROOT / page).read_text().partition(f"\n## {section}\n")
     found = re.findall(r"^ *```(sh|text)\n(.*?)^ *```", rest.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
     blocks: list[Block] = []
     for language, text in found:
@@ -57,7 +66,7 @@ def is_over(group: int) -> bool:
 
 def test_the_tutorial_can_be_pasted_and_says_what_the_readme_says(tmp_path: Path) -> None:
     blocks = tutorial()
-    assert len(blocks) >= 10 and blocks[0].commands.startswith("make setup\n")
+    assert len(blocks) == 7 and blocks[0].commands.startswith("make setup\n")
     (tmp_path / ".venv").symlink_to(sys.prefix)  # where `make setup` has been made already
     port = free_ports()
     script = "".join(f"{block.commands}\necho end of block {i}\n" for i, block in enumerate(blocks))
